@@ -128,8 +128,11 @@ func aReplica(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID,
 	}
 	cluster := c.backends.stack.Cluster()
 	defer cluster.Close()
-	replica, err := cluster.Replica(ctx, master)
-	return replica, tiles, err
+	replicas, err := cluster.Replicas(ctx, master)
+	if err != nil {
+		return nil, nil, err
+	}
+	return replicas[0], tiles, nil
 }
 
 // thePostgres is on the path of no tick.

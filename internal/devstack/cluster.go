@@ -26,13 +26,14 @@ type Cluster struct {
 
 // Cluster returns the coordination cluster. Close it after use.
 func (s *Stack) Cluster() *Cluster {
+	shape := s.cfg.coordShape()
 	var nodes []*Process
 	for _, p := range s.Processes() {
-		if strings.HasPrefix(p.name, coordShape.name+"-") {
+		if strings.HasPrefix(p.name, shape.name+"-") {
 			nodes = append(nodes, p)
 		}
 	}
-	return s.newCluster(coordShape, nodes)
+	return s.newCluster(shape, nodes)
 }
 
 func (s *Stack) newCluster(shape clusterShape, processes []*Process) *Cluster {
@@ -151,8 +152,11 @@ func (c *Cluster) wholeTo(ctx context.Context, node *redis.Client) error {
 	if err != nil {
 		return err
 	}
-	masters := 0
+	masters, self := 0, member{}
 	for _, m := range all {
+		if m.is("myself") {
+			self = m
+		}
 		if m.is("fail") || m.is("fail?") || m.is("handshake") || m.is("noaddr") {
 			return fmt.Errorf("sees %s as %s", m.addr, strings.Join(m.flags, ","))
 		}
@@ -170,11 +174,35 @@ func (c *Cluster) wholeTo(ctx context.Context, node *redis.Client) error {
 	case infoField(state, "cluster_state") != "ok",
 		infoField(state, "cluster_slots_ok") != strconv.Itoa(totalSlots):
 		return fmt.Errorf("the cluster is not ok: %q", state)
-	case c.shape.replicas > 0 && !strings.Contains(replication, "state=online") &&
-		infoField(replication, "master_link_status") != "up":
-		return errors.New("replication is not up")
+	case c.shape.replicas > 0:
+		return replicated(&self, all, replication)
 	}
 	return nil
+}
+
+// replicated returns nil when a node's replicas, or its link to its master, are up.
+func replicated(self *member, all []member, info string) error {
+	if !self.serves() {
+		if infoField(info, "master_link_status") != "up" {
+			return errors.New("its link to its master is not up")
+		}
+		return nil
+	}
+	want := len(replicasOf(self.id, all))
+	if online := strings.Count(info, "state=online"); want == 0 || online != want {
+		return fmt.Errorf("%d of its %d replicas are online", online, want)
+	}
+	return nil
+}
+
+// replicasOf are the members that replicate a master.
+func replicasOf(id string, all []member) (replicas []member) {
+	for _, m := range all {
+		if m.master == id {
+			replicas = append(replicas, m)
+		}
+	}
+	return replicas
 }
 
 // Masters returns the nodes that serve slots.
@@ -188,16 +216,18 @@ func (c *Cluster) Masters(ctx context.Context) (masters []*Process, err error) {
 	return masters, err
 }
 
-// Replica returns the replica of a master, or an error if it has none.
-func (c *Cluster) Replica(ctx context.Context, master *Process) (*Process, error) {
+// Replicas returns the replicas of a master, or an error if it has none.
+func (c *Cluster) Replicas(ctx context.Context, master *Process) (replicas []*Process, err error) {
 	all, err := members(ctx, c.Node(master))
-	self := slices.IndexFunc(all, func(m member) bool { return m.addr == master.addr })
-	for _, m := range all {
-		if self >= 0 && m.master == all[self].id {
-			return c.at(m.addr), nil
+	if self := slices.IndexFunc(all, func(m member) bool { return m.addr == master.addr }); self >= 0 {
+		for _, m := range replicasOf(all[self].id, all) {
+			replicas = append(replicas, c.at(m.addr))
 		}
 	}
-	return nil, errors.Join(fmt.Errorf("devstack: %s has no replica", master.name), err)
+	if len(replicas) == 0 {
+		err = errors.Join(fmt.Errorf("devstack: %s has no replica", master.name), err)
+	}
+	return replicas, err
 }
 
 // Promoted returns nil when a node serves slots as a master, by its own word.

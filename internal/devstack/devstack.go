@@ -103,6 +103,9 @@ type Config struct {
 	// whole milliseconds. Zero means one second; a replica is then promoted within about three.
 	NodeTimeout time.Duration
 
+	// Replicas is how many replicas each of the three masters of the coordination cluster has. Zero means one.
+	Replicas int
+
 	// AppendOnly makes the nodes of the coordination cluster write an append-only file, as redisfence wants it unless
 	// Config.AllowNoPersistence is set. By default no Redis writes files.
 	AppendOnly bool
@@ -131,7 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("devstack: Dir: %w", err)
 	}
-	c.Dir, c.NodeTimeout = dir, cmp.Or(c.NodeTimeout, time.Second)
+	c.Dir, c.NodeTimeout, c.Replicas = dir, cmp.Or(c.NodeTimeout, time.Second), cmp.Or(c.Replicas, 1)
 	if c.Log == nil { // which cmp.Or cannot compare: a writer may be of any type
 		c.Log = io.Discard
 	}
@@ -146,6 +149,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Certificates != nil && c.OwnAddresses {
 		return c, errors.New("devstack: Certificates are not of OwnAddresses")
+	}
+	if c.Replicas < 0 {
+		return c, fmt.Errorf("devstack: Replicas is %d", c.Replicas)
 	}
 	if c.NodeTimeout < time.Millisecond {
 		return c, fmt.Errorf("devstack: NodeTimeout %v is less than a millisecond", c.NodeTimeout)
@@ -219,11 +225,7 @@ func (s *Stack) startPart(ctx context.Context, part Part, programs programs) err
 	// The addresses are fields of their own, so the parts may set them at the same time.
 	switch part {
 	case Coordination:
-		shape := coordShape
-		if s.cfg.AppendOnly {
-			shape.args = []string{"--appendonly", "yes"}
-		}
-		s.CoordAddrs, err = s.startCluster(ctx, programs.redis, shape)
+		s.CoordAddrs, err = s.startCluster(ctx, programs.redis, s.cfg.coordShape())
 		where = strings.Join(s.CoordAddrs, ",")
 	case Fanout:
 		// Delivery is at most once: a dead node must not make the others refuse.

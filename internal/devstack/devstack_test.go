@@ -124,8 +124,10 @@ func TestReplicaTakesOverFromAKilledMaster(t *testing.T) {
 	cluster := stack.Cluster()
 	defer cluster.Close()
 	require.NoError(t, cluster.Whole(t.Context()))
-	replica, err := cluster.Replica(t.Context(), master)
+	replicas, err := cluster.Replicas(t.Context(), master)
 	require.NoError(t, err)
+	require.Len(t, replicas, 1)
+	replica := replicas[0]
 	require.Equal(t, "coord-4", replica.Name())
 	require.NoError(t, cluster.Promoted(t.Context(), master))
 	require.Error(t, cluster.Promoted(t.Context(), replica))
@@ -219,6 +221,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for name, cfg := range map[string]devstack.Config{
 		"NodeTimeout": {NodeTimeout: -time.Second},
 		"Parts":       {Parts: []devstack.Part{"etcd"}},
+		"Replicas":    {Replicas: -1},
 	} {
 		_, err := devstack.Start(t.Context(), cfg)
 		require.ErrorContains(t, err, name)

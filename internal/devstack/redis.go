@@ -22,7 +22,13 @@ type clusterShape struct {
 }
 
 // coordShape is that of the coordination cluster.
-var coordShape = clusterShape{name: "coord", masters: 3, replicas: 3}
+func (c *Config) coordShape() clusterShape {
+	shape := clusterShape{name: "coord", masters: 3, replicas: 3 * c.Replicas}
+	if c.AppendOnly {
+		shape.args = []string{"--appendonly", "yes"}
+	}
+	return shape
+}
 
 func (c clusterShape) nodes() int { return c.masters + c.replicas }
 

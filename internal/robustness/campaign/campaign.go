@@ -39,6 +39,10 @@ type Config struct {
 	// Progress gets a line for each run. Nil discards them.
 	Progress io.Writer
 
+	// Replicas is how many replicas each master has, 1 or 2. Zero means either, as the seed says. Faults that leave a
+	// shard one node, or have files to lose, always have one.
+	Replicas int
+
 	// Followers gives every tile a warm follower, but in runs of staged faults. It takes the tile when its owner
 	// falls silent: sooner than the supervisor would, and whenever the machine makes it look so. Otherwise the seed
 	// decides for each run whether there are any.
@@ -88,6 +92,9 @@ func (s *Summary) Failed() bool {
 // Run runs a campaign until its time is over or ctx ends, which ends the run under way without a verdict.
 // The error is of what every run needs: the servers. What runs find is in the summary.
 func Run(ctx context.Context, cfg Config) (*Summary, error) {
+	if cfg.Replicas < 0 || cfg.Replicas > 2 {
+		return nil, fmt.Errorf("robustness: %d replicas of each master: there may be 1 or 2", cfg.Replicas)
+	}
 	cfg = cfg.withDefaults()
 	if cfg.Dir == "" {
 		dir, err := os.MkdirTemp("", "tilefence-robustness-*")
@@ -104,13 +111,14 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	defer func() { g.close() }()
 	for number := 1; ctx.Err() == nil && s.goesOn(); number++ {
 		fault, seed := cfg.draw(number)
-		if g != nil && g.servers.AppendOnly != fault.appendOnly {
+		replicas := cfg.replicas(fault, number)
+		if g != nil && (g.servers.AppendOnly != fault.appendOnly || g.replicas != replicas) {
 			g.close()
 			g = nil
 		}
 		if g == nil {
 			var err error
-			if g, err = open(ctx, fault.appendOnly); err != nil {
+			if g, err = open(ctx, fault.appendOnly, replicas); err != nil {
 				return s, err
 			}
 		}
@@ -151,19 +159,33 @@ func (c *Config) draw(number int) (*Fault, uint64) {
 	return c.Faults[round[(number-1)%n]], seed
 }
 
+// replicas is how many replicas each master has in a run. All runs of a round have as many, if their faults allow:
+// other servers take time to start.
+func (c *Config) replicas(f *Fault, number int) int {
+	round := uint64((number - 1) / len(c.Faults))
+	switch {
+	case f.alone, f.appendOnly:
+		return 1
+	case c.Replicas > 0:
+		return c.Replicas
+	}
+	return 1 + int((c.Seed+round)%2)
+}
+
 // begin runs one run.
 func (g *ground) begin(ctx context.Context, cfg Config, number int, fault *Fault, seed uint64) Result {
 	r := &run{ground: g, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 0)), Result: Result{Number: number, Seed: seed,
-		Fault: fault, Dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}}
+		Replicas: g.replicas, Fault: fault,
+		Dir: filepath.Join(cfg.Dir, fmt.Sprintf("run-%04d-%s-seed-%d", number, fault.Name, seed))}}
 	r.execute(ctx)
 	return r.Result
 }
 
-// open starts the servers and connects to them. appendOnly is of the coordination store.
-func open(ctx context.Context, appendOnly bool) (*ground, error) {
-	g := &ground{}
+// open starts the servers and connects to them. appendOnly and replicas are of the coordination store.
+func open(ctx context.Context, appendOnly bool, replicas int) (*ground, error) {
+	g := &ground{replicas: replicas}
 	g.network, g.noNetwork = newNetwork(ctx) // first: in a new namespace even loopback is down
-	stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true, AppendOnly: appendOnly,
+	stack, err := devstack.Start(ctx, devstack.Config{OwnAddresses: true, AppendOnly: appendOnly, Replicas: replicas,
 		Parts: []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.Postgres, devstack.DynamoDB}})
 	if err != nil {
 		return nil, err

@@ -74,16 +74,20 @@ func await(ctx context.Context, within time.Duration, what string, check func() 
 	}
 }
 
-// shard is a master with its replica.
+// shard is a master with its replicas. replica is the first of them.
 type shard struct {
 	master, replica *devstack.Process
+	replicas        []*devstack.Process
 }
 
 // shardOf finds the shard of a tile.
 func (c *cluster) shardOf(ctx context.Context, id fence.TileID) (s shard, err error) {
 	c.client.ReloadState(ctx)
 	if s.master, err = c.masterOf(ctx, id); err == nil {
-		s.replica, err = c.Replica(ctx, s.master)
+		s.replicas, err = c.Replicas(ctx, s.master)
+	}
+	if err == nil {
+		s.replica = s.replicas[0]
 	}
 	return s, err
 }
@@ -99,9 +103,19 @@ func (c *cluster) masterOf(ctx context.Context, id fence.TileID) (*devstack.Proc
 	return nil, errors.Join(fmt.Errorf("tile %s has no master", id), err)
 }
 
-// awaitPromotion waits until a process serves slots as a master.
-func (c *cluster) awaitPromotion(ctx context.Context, p *devstack.Process, within time.Duration) error {
-	return await(ctx, within, p.Name()+" is promoted", func() error { return c.Promoted(ctx, p) })
+// awaitPromotion waits until a replica of a shard serves its slots as a master.
+func (c *cluster) awaitPromotion(ctx context.Context, s shard) error {
+	return await(ctx, promotionTime, "a replica of "+s.master.Name()+" is promoted", func() error {
+		var errs []error
+		for _, p := range s.replicas {
+			err := c.Promoted(ctx, p)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err)
+		}
+		return errors.Join(errs...)
+	})
 }
 
 // drawTiles draws tiles of which every master has as many, and sorts them.

@@ -78,7 +78,7 @@ func (r *run) awaitShown(ctx context.Context, id fence.TileID, epoch fence.Epoch
 func outshine(ctx context.Context, r *run, v victim) error {
 	r.damage.hit(v.master.Name()+" "+v.replica.Name(),
 		func(ctx context.Context) error { return r.promoteAgain(ctx, v.shard) })
-	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime),
+	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.shard),
 		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *run) loseCopy(p *devstack.Process) error {
 // of the other anew, the authority is restored to name the other.
 func wakeTwin(ctx context.Context, r *run, v victim) error {
 	r.damage.hit(v.master.Name()+" "+v.replica.Name(), nil) // a run that fails before they are back ends their cluster
-	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime),
+	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.shard),
 		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
 	older, err1 := r.Authority.Lookup(ctx, v.tile)
 	err = errors.Join(err, err1, r.pause(v.owner.proc), r.awaitShown(ctx, v.tile, older.Epoch+1))

@@ -46,11 +46,10 @@ func networkFaults() []*Fault {
 				return errors.Join(r.part(ctx, v.master, others...), r.part(ctx, v.owner.proc, others...))
 			}},
 		{Name: "replication-cut",
-			About: "a master and its replica cannot reach each other, all others can reach both", parts: true,
+			About: "a master and its replicas cannot reach each other, all others can reach them", parts: true,
 			failover: true, moves: true, hold: seconds(1, 4), within: "master-and-owner-cut-off",
 			inject: func(ctx context.Context, r *run, v victim) error {
-				r.damage.hit(v.replica.Name(), nil)
-				return r.part(ctx, v.master, v.replica)
+				return r.part(ctx, v.master, v.replicas...)
 			}},
 		{Name: "client-answers-lost",
 			About: "whatever a worker answers its clients and gateways is lost; what they send arrives",
@@ -141,7 +140,7 @@ func (r *run) refuse(ctx context.Context, addr string) error {
 func refuseAtFirst(ctx context.Context, r *run, v victim) error {
 	r.damage.hit(v.replica.Name(), func(ctx context.Context) error { return r.refuse(ctx, "") })
 	err := errors.Join(r.refuse(ctx, v.replica.Addr()), r.killMaster(v.shard),
-		r.cluster.awaitPromotion(ctx, v.replica, promotionTime))
+		r.cluster.awaitPromotion(ctx, v.shard))
 	time.Sleep(time.Second)
 	return err
 }

@@ -149,14 +149,22 @@ func (p *process) replace(ctx context.Context, table string, now, before items) 
 	return err
 }
 
-// cutLink keeps a replica from its master, by a password that the master does not ask for.
+// cutLink keeps the replicas of a shard from its master, by a password that the master does not ask for; or one of two.
 func (r *run) cutLink(ctx context.Context, s shard) error {
-	replica := r.cluster.Node(s.replica)
-	r.damage.hit(s.replica.Name(), func(ctx context.Context) error {
-		return replica.ConfigSet(ctx, "masterauth", "").Err()
-	})
-	return errors.Join(replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
-		replica.Do(ctx, "client", "kill", "type", "master").Err())
+	cut := s.replicas
+	if len(cut) > 1 && r.rng.IntN(2) == 0 {
+		cut = cut[:1]
+	}
+	var errs []error
+	for _, p := range cut {
+		replica := r.cluster.Node(p)
+		r.damage.hit(p.Name(), func(ctx context.Context) error {
+			return replica.ConfigSet(ctx, "masterauth", "").Err()
+		})
+		errs = append(errs, replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
+			replica.Do(ctx, "client", "kill", "type", "master").Err())
+	}
+	return errors.Join(errs...)
 }
 
 // loseTail cuts the link to a replica, lets the master go on alone for a while, and kills it.

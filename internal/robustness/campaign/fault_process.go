@@ -128,7 +128,7 @@ func (r *run) killWorker(w *workerSlot) error {
 // killMaster kills a master; the repair restarts it once its replica has its place.
 func (r *run) killMaster(s shard) error {
 	r.damage.hit(s.master.Name(), func(ctx context.Context) error {
-		if err := r.cluster.awaitPromotion(ctx, s.replica, promotionTime); err != nil {
+		if err := r.cluster.awaitPromotion(ctx, s); err != nil {
 			return err
 		}
 		return s.master.Restart(ctx)
@@ -164,7 +164,7 @@ func restartMaster(ctx context.Context, r *run, v victim) error {
 func loseOnlyCopy(ctx context.Context, r *run, v victim) error {
 	r.damage.hit(v.master.Name()+" "+v.replica.Name(),
 		func(ctx context.Context) error { return r.promoteAgain(ctx, v.shard) })
-	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.replica, promotionTime))
+	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.shard))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func zombieMaster(ctx context.Context, r *run, v victim) error {
 	if err := r.pause(v.owner.proc); err != nil {
 		return err
 	}
-	if err := r.cluster.awaitPromotion(ctx, v.replica, promotionTime); err != nil {
+	if err := r.cluster.awaitPromotion(ctx, v.shard); err != nil {
 		return err
 	}
 	return await(ctx, r.cfg.ServeWithin, "others serve the tiles of the paused owner", r.supervisor.serving)
@@ -241,7 +241,7 @@ func grantTwice(ctx context.Context, r *run, v victim) error {
 	}
 	_ = present(2 * tick) // no replica confirms it
 	err = errors.Join(r.killMaster(v.shard), r.putBack(ctx, v.tile, history.GrantOf(row)),
-		v.owner.proc.Signal(syscall.SIGCONT), r.cluster.awaitPromotion(ctx, v.replica, promotionTime))
+		v.owner.proc.Signal(syscall.SIGCONT), r.cluster.awaitPromotion(ctx, v.shard))
 	if err != nil {
 		return err
 	}

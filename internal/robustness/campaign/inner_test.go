@@ -98,7 +98,7 @@ func TestReportNamesWhatWasFoundAndHowToRepeatIt(t *testing.T) {
 	s := &Summary{Config: Config{Seed: 9, Faults: []*Fault{killed, parted}}.withDefaults(), Began: time.Unix(0, 0),
 		Took: time.Minute,
 		Results: []Result{
-			{Number: 1, Seed: 9, Fault: killed, Target: "worker-1", Silence: time.Second,
+			{Number: 1, Seed: 9, Replicas: 2, Fault: killed, Target: "worker-1", Silence: time.Second,
 				Detection: []time.Duration{400 * time.Millisecond}},
 			{Number: 2, Seed: 77, Fault: killed,
 				Violations: []check.Violation{{Check: "no fork", Tile: 1, Detail: "two histories"}}},
@@ -108,7 +108,7 @@ func TestReportNamesWhatWasFoundAndHowToRepeatIt(t *testing.T) {
 	require.True(t, s.Failed())
 	text := s.Report()
 	for _, want := range []string{"| owner-killed | 3 | 2 | 0s | 1s | 1s |", "skipped: no namespace",
-		"-fault owner-killed -seed 77",
+		"-fault owner-killed -replicas 0 -seed 77",
 		"no fork: tile 1: two histories", "it hung", "- tile 1: installing", "| **violations** | **1** |",
 		"1970-01-01"} {
 		require.Contains(t, text, want)

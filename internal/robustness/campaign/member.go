@@ -28,7 +28,7 @@ type member struct {
 }
 
 // name is that of a member's present life.
-func (m *member) name() string { return fmt.Sprintf("%s#%d", m.kind, m.lives) }
+func (m *member) name() string { return fmt.Sprintf("%s %s#%d", m.kind, m.host, m.lives) }
 
 // start opens the member's next life, which lasts until ctx ends.
 func (m *member) start(ctx context.Context, s *servers) (err error) {

@@ -48,7 +48,7 @@ func (s *Summary) tallies() []*tally {
 // Report is the summary as Markdown.
 func (s *Summary) Report() string {
 	var b strings.Builder
-	runs, skipped, answers, operations, records, violations, hung := 0, 0, 0, 0, 0, 0, 0
+	runs, skipped, wide, answers, operations, records, violations, hung := 0, 0, 0, 0, 0, 0, 0, 0
 	for i := range s.Results {
 		r := &s.Results[i]
 		if r.Skipped != "" {
@@ -56,6 +56,7 @@ func (s *Summary) Report() string {
 			continue
 		}
 		runs++
+		wide += max(0, r.Replicas-1)
 		answers, operations, records = answers+r.Answers, operations+r.Operations, records+r.Records
 		violations += len(r.Violations)
 		if r.Err != nil {
@@ -66,9 +67,9 @@ func (s *Summary) Report() string {
 		"# Robustness: the last campaign\n\nWritten by `make robustness`; docs/robustness.md says what was done and what is checked.\n\n")
 	fmt.Fprintf(&b, "| | |\n|---|---|\n| begun | %s |\n| length | %v |\n| seed | %d |\n",
 		s.Began.UTC().Format("2006-01-02 15:04 MST"), s.Took.Round(time.Second), s.Config.Seed)
-	fmt.Fprintf(&b, "| system | %d tile servers, %d tiles, tick %v, %d gateways, bridge, %d relays, checkpointer; "+
-		"Redis Cluster 3+3, fan-out 3, PostgreSQL, DynamoDB-compatible server |\n",
-		workerCount, tileCount, tick, len(gatewayHosts), len(relayHosts))
+	fmt.Fprintf(&b, "| system | %d tile servers, %d tiles, tick %v, %d gateways, %d bridges, %d relays, "+
+		"checkpointer; Redis Cluster 3+3, in %d runs 3+6, fan-out 3, PostgreSQL, DynamoDB-compatible server |\n",
+		workerCount, tileCount, tick, len(gatewayHosts), len(bridgeHosts), len(relayHosts), wide)
 	fmt.Fprintf(&b,
 		"| runs, one fault each | %d |\n| runs skipped | %d |\n| actions answered | %d |\n| operations recorded | %d |\n| records | %d |\n",
 		runs, skipped, answers, operations, records)
@@ -142,7 +143,8 @@ func (s *Summary) findings(b *strings.Builder) {
 
 // rerun is the command that repeats a run.
 func (r *Result) rerun() string {
-	return fmt.Sprintf("go run ./internal/robustness/cmd/robustness -fault %s -seed %d", r.Fault.Name, r.Seed)
+	return fmt.Sprintf("go run ./internal/robustness/cmd/robustness -fault %s -replicas %d -seed %d", r.Fault.Name,
+		r.Replicas, r.Seed)
 }
 
 // quantile of durations, rounded for people; a dash for none.

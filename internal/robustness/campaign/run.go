@@ -48,7 +48,7 @@ type run struct {
 	supervisor *supervisor
 	traffic    *traffic
 	world      *world
-	bank       *bank
+	bank       *game.Bank
 	observers  *observers
 	stops      []func() // in the order of their starts; once the run's context has ended
 
@@ -68,6 +68,7 @@ type ground struct {
 	pair      *devstack.PostgresPair
 	dynamo    *devstack.Process
 	fanout    []*devstack.Process
+	replicas  int      // of each master of the coordination cluster
 	stops     []func() // in the order of their starts
 }
 
@@ -78,6 +79,7 @@ func (g *ground) postgres() *devstack.Process { return g.pair.Primary() }
 type Result struct {
 	Number     int
 	Seed       uint64
+	Replicas   int // of each master
 	Fault      *Fault
 	Target     string
 	Skipped    string            // why the fault was not tried
@@ -163,10 +165,10 @@ func (r *run) play(ctx context.Context) (err error) {
 	r.supervisor.rebalance.Store(false)
 	r.traffic.end()
 	if err := await(ctx, r.cfg.ServeWithin, "every action has its outcome",
-		func() error { return errors.Join(r.agreed(ctx), r.bank.settled(ctx)) }); err != nil {
+		func() error { return errors.Join(r.agreed(ctx), r.settled(ctx)) }); err != nil {
 		return err
 	}
-	return errors.Join(unasked(), r.recordFinal(ctx), r.bank.record(ctx, r.recorder), r.quiet(), r.recorder.Err())
+	return errors.Join(unasked(), r.recordFinal(ctx), r.bank.Record(ctx, r.recorder), r.quiet(), r.recorder.Err())
 }
 
 // awaitAnswers waits until every tile serves and has answered enough, and since a time.
@@ -190,6 +192,15 @@ func (r *run) agreed(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// settled returns nil when no action is open. An audit reads everything, so there is a pause after one that found some.
+func (r *run) settled(ctx context.Context) error {
+	err := r.bank.Settled(ctx)
+	if err != nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
 }
 
 // setUp starts workers, owners, observers and clients.
@@ -258,7 +269,7 @@ func (r *run) openServers(ctx context.Context) (err error) {
 	if err := r.servers.createTables(ctx, r.durable); err != nil {
 		return err
 	}
-	r.bank, err = newBank(ctx, r.durable.Ledger)
+	r.bank, err = game.NewBank(ctx, r.durable.Ledger, players...)
 	return err
 }
 
@@ -276,8 +287,8 @@ func (r *run) startTraffic(ctx context.Context) error {
 	})
 	r.stops = append(r.stops, forward.Close, r.traffic.wg.Wait)
 	r.traffic.start(ctx, r.Seed)
-	for i := range players {
-		r.traffic.play(ctx, r.bank, playerName(i), r.Seed+uint64(1000+i), r.world.addresses("gateway"))
+	for i, name := range players {
+		r.traffic.play(ctx, r.bank, name, r.Seed+uint64(1000+i), r.world.addresses("gateway"))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -20,16 +21,16 @@ import (
 // Hosts of the servers that are not workers. They run in the campaign's process, each with connections of its own.
 const (
 	campaignHost   = "127.0.3.3"
-	bridgeHost     = "127.0.3.1"
 	checkpointHost = "127.0.3.2"
 )
 
 var (
+	bridgeHosts  = []string{"127.0.3.1", "127.0.3.4"}
 	gatewayHosts = []string{"127.0.4.1", "127.0.4.2"}
 	relayHosts   = []string{"127.0.5.1", "127.0.5.2"}
 )
 
-// world is a run's servers but for the workers: gateways, a bridge, relays, and a checkpointer.
+// world is a run's servers but for the workers: gateways, bridges that share the tiles, relays, and a checkpointer.
 type world struct {
 	servers  *servers
 	recorder *history.Recorder
@@ -44,7 +45,9 @@ func (w *world) start(ctx context.Context) error {
 		w.members = append(w.members,
 			&member{kind: "gateway", host: host, gossips: true, serves: true, open: w.gateway})
 	}
-	w.members = append(w.members, &member{kind: "bridge", host: bridgeHost, open: w.bridge})
+	for _, host := range bridgeHosts {
+		w.members = append(w.members, &member{kind: "bridge", host: host, open: w.bridge})
+	}
 	for _, host := range relayHosts {
 		w.members = append(w.members, &member{kind: "relay", host: host, serves: true, open: w.relay})
 	}
@@ -77,7 +80,7 @@ func (w *world) addresses(kind string) (addresses []string) {
 }
 
 func (w *world) gateway(m *member) (tilefence.Server, error) {
-	return tilefence.NewGatewayServer(m.addr, m.process.Backends, authenticate, price,
+	return tilefence.NewGatewayServer(m.addr, m.process.Backends, authenticate, game.Price,
 		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: m.clients}, DrainTimeout: 500 * time.Millisecond,
 			Gateway: admission.GatewayConfig{Unlimited: true, RetryWindow: retryWindow, ForwardTimeout: attemptTime,
 				SweepInterval: 800 * time.Millisecond, SweepAge: 300 * time.Millisecond},
@@ -85,7 +88,7 @@ func (w *world) gateway(m *member) (tilefence.Server, error) {
 				MaxClockSkew: 200 * time.Millisecond}})
 }
 
-// recordedFanout records what the bridge publishes.
+// recordedFanout records what a bridge publishes.
 type recordedFanout struct {
 	fanout.Publisher
 	fanout.Subscriber
@@ -95,7 +98,8 @@ type recordedFanout struct {
 
 func (w *world) bridge(m *member) (tilefence.Server, error) {
 	b, f := m.process.Backends, m.process.Fanout
-	b.Fanout = recordedFanout{w.recorder.Publisher(m.name(), f), f, f, f}
+	log, publisher := w.recorder.Bridge(m.name(), b.Log, f)
+	b.Log, b.Fanout = log, recordedFanout{publisher, f, f, f}
 	return tilefence.NewBridgeServer(b, &tilefence.BridgeServerConfig{Tiles: share.Fixed(w.tiles),
 		Bridge: bridge.Config{HintedPoll: time.Second, PublishTimeout: 500 * time.Millisecond,
 			DrainTimeout: time.Second}})

@@ -2,21 +2,55 @@ package history
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
 
-// Publisher returns a publisher that passes messages on to p and records, as the client's, the frames that
-// were certainly forwarded.
-func (r *Recorder) Publisher(client string, p fanout.Publisher) fanout.Publisher {
-	return &publisher{recorder: r, client: client, next: p}
+// Bridge returns what a bridge works with: a log and a publisher that pass everything on to l and p, and record the
+// frames that were certainly forwarded. Bridges share the tiles, so each turn of a bridge with a tile has a name of its
+// own.
+func (r *Recorder) Bridge(client string, l stream.Log, p fanout.Publisher) (stream.Log, fanout.Publisher) {
+	b := &publisher{recorder: r, client: client, next: p, turns: map[fence.TileID]int{}}
+	return &marks{l, b}, b
 }
 
 type publisher struct {
 	recorder *Recorder
 	client   string
 	next     fanout.Publisher
+
+	mu    sync.Mutex
+	turns map[fence.TileID]int // how often the bridge has begun with a tile
+}
+
+// marks is a bridge's log. A bridge that begins with a tile reads the marks of those before it.
+type marks struct {
+	stream.Log
+	bridge *publisher
+}
+
+func (m *marks) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMarks, error) {
+	m.bridge.begins(tiles)
+	return m.Log.Marks(ctx, tiles)
+}
+
+func (p *publisher) begins(tiles []fence.TileID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, id := range tiles {
+		p.turns[id]++
+	}
+}
+
+// name is the bridge's in its present turn with a tile.
+func (p *publisher) name(id fence.TileID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return fmt.Sprintf("%s, turn %d", p.client, p.turns[id])
 }
 
 func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
@@ -26,7 +60,7 @@ func (p *publisher) Publish(ctx context.Context, messages []fanout.Message) (int
 		if f, err := fence.DecodeEntry(m.Data); err == nil {
 			e = EntryOf(&f)
 		}
-		p.recorder.Append(Record{Client: p.client, Kind: Published, Tile: m.Tile, Entry: &e})
+		p.recorder.Append(Record{Client: p.name(m.Tile), Kind: Published, Tile: m.Tile, Entry: &e})
 	}
 	return sent, err
 }

@@ -1,7 +1,8 @@
 // Command robustness breaks a running system in every way it knows, again and again, and checks from the
 // recorded histories that every promise was kept.
 //
-//	robustness [-duration 10m] [-seed N] [-fault name[,name...]] [-followers] [-report file] [-dir directory]
+//	robustness [-duration 10m] [-seed N] [-fault name[,name...]] [-replicas 1|2] [-followers] [-report file]
+//	           [-dir directory]
 //
 // Without -duration every fault (or every one named) comes once. A line for each run goes to standard
 // error; the report, Markdown, to the file. It starts its own servers, on loopback, and needs root for the
@@ -34,6 +35,7 @@ func run() int {
 	flag.StringVar(&cfg.Dir, "dir", "", "where the histories of failed runs are kept")
 	flag.BoolVar(&cfg.Followers, "followers", false,
 		"give every tile a warm follower in every run; else in half of them")
+	flag.IntVar(&cfg.Replicas, "replicas", 0, "how many replicas each master has, 1 or 2; 0: 1 and 2 by turns")
 	names := flag.String("fault", "", "the faults to choose from, separated by commas; empty: all")
 	report := flag.String("report", "", "file to write the report to")
 	flag.Parse()
