@@ -12,7 +12,8 @@ import (
 // It is broken when an attempt that may have arrived counts as one that did not, when a process that is not the owner
 // is believed, and when the search for what became of an old action takes too little for evidence.
 //
-// An action that was decided, answered and then lost with its owner and its master has its price spent all the same.
+// An action that was decided, answered and then lost with its owner and its master has its price spent all the same. On
+// a tile whose class keeps what is answered, the ledger has only what survives.
 func PaidOnce(t *Tile) {
 	actions := t.decisions()
 	known := map[string]bool{}
@@ -50,8 +51,20 @@ func (t *Tile) paid(r *history.Record, d *decision) {
 	case p.Refunded && d.survived != "":
 		t.breaks(r.At, "the price of action %s was given back, and the tile decided that it is %s", p.Action,
 			d.survived)
-	case p.Reason == "" && !p.Refunded && !d.outcomes[p.Outcome]:
+	case p.Reason == "" && !p.Refunded:
+		t.bought(r, d)
+	}
+}
+
+// bought judges a price that is kept.
+func (t *Tile) bought(r *history.Record, d *decision) {
+	p := r.Payment
+	switch {
+	case !d.outcomes[p.Outcome]:
 		t.breaks(r.At, "the price of action %s is kept as for one that is %s, which no batch decided", p.Action,
+			p.Outcome)
+	case d.survived == "" && t.Final.Kept && t.Unknown.IsZero():
+		t.breaks(r.At, "action %s is %s in the ledger, and the history that survived does not have it", p.Action,
 			p.Outcome)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -45,14 +46,19 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
-		Limits: tile.Limits{RetryWindow: lookEvery}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
+		Limits: tile.Limits{RetryWindow: retryWindow}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
 		Hooks: tile.Hooks{
 			Diverged: func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
 			Healed: func(i tile.HealInfo) {
 				w.healed(i)
 				w.recorder.Healed(name, contact, i)
 			},
-			Transition: func(i tile.TransitionInfo) { w.recorder.Transition(name, contact, i) }}}
+			Transition: func(i tile.TransitionInfo) {
+				w.recorder.Transition(name, contact, i)
+				if m := w.market; m != nil && i.To == tile.Serving {
+					m.hear(route.Entry{Tile: i.Tile, Epoch: i.Epoch, Contact: contact}, h)
+				}
+			}}}
 	keeps := &durable{Store: w.durable, host: h}
 	cfg.Durability, cfg.Checkpoint, cfg.Journal = w.classOf(id), keeps.Get, w.recorder.Journal(name, keeps)
 	change(&cfg)

@@ -66,7 +66,8 @@ func find(records []history.Record, from int, accept func(*history.Record) bool)
 	return from + i
 }
 
-// call finds a commit of a tick somewhere in the middle that survived, and the return that acknowledges it.
+// call finds a commit of a tick somewhere in the middle that survived, and the return that acknowledges it, confirmed
+// if the commit asked for that.
 func call(records []history.Record) (commit, answer int) {
 	for commit = len(records) / 2; commit < len(records); commit++ {
 		c := records[commit].Commit
@@ -78,7 +79,7 @@ func call(records []history.Record) (commit, answer int) {
 		answer = find(records, commit, func(r *history.Record) bool {
 			return r.Kind == history.Return && r.Op == records[commit].Op
 		})
-		if answer > 0 && records[answer].Result.Applied() {
+		if answer > 0 && records[answer].Result.Outcome == history.OK {
 			return commit, answer
 		}
 	}

@@ -67,7 +67,7 @@ func (w *world) deliver(ctx context.Context) *delivery {
 	}
 	d.servers = append(append(d.servers, d.relays...), &server{name: "checkpointer", run: d.checkpoint})
 	for _, s := range d.servers {
-		d.start(s)
+		d.launch(s)
 	}
 	for i := range 3 {
 		v := &viewer{relays: d.relays, made: i}
@@ -83,10 +83,10 @@ func (w *world) deliver(ctx context.Context) *delivery {
 	return d
 }
 
-// start starts a server's next process.
-func (d *delivery) start(s *server) {
+// launch starts a server's next process.
+func (w *world) launch(s *server) {
 	s.runs++
-	s.host = newHost(d.net, fmt.Sprintf("%s.%d", s.name, s.runs), d.seed)
+	s.host = newHost(w.net, fmt.Sprintf("%s.%d", s.name, s.runs), w.seed)
 	h, done := s.host, make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { done <- s.run(ctx, h) }()
@@ -97,7 +97,7 @@ func (d *delivery) start(s *server) {
 		}
 		cancel()
 		if err := <-done; err != nil {
-			d.fail(0, "%s ended: %v", h.name, err)
+			w.fail(0, "%s ended: %v", h.name, err)
 		}
 	}
 }
@@ -199,7 +199,7 @@ func (d *delivery) faults(b *breaker) []fault {
 			s := some()
 			s.kill()
 			b.rest(ctx, 0, 3*time.Second)
-			d.start(s)
+			d.launch(s)
 		}},
 		{"delivery paused", false, func(ctx context.Context) {
 			h := some().host

@@ -13,6 +13,8 @@
 // and drained; the authority is unreachable and, with Options.Restores, restored to an older state.
 // With Options.Watched, two bridges, two relays, a checkpointer and three watchers are at work too, the real ones, over
 // a fan-out that loses messages and connections in memory; they are killed, paused, and cut off from each other.
+// With Options.Paid, players pay for actions through two gateways with a ledger. They hear of owners by gossip, late or
+// never; they are killed, paused, and parted from all stores but a master that has been replaced.
 // A function flush is not simulated: it changes nothing, since a missing function never runs.
 //
 // # Seeds
@@ -24,8 +26,8 @@
 // seed, on the waiting party and its purpose, and no two end at the same instant: Go takes the timers of one instant in
 // random order. Claims are drawn from the seed too, Go has one processor, and collects no garbage during a run. So a
 // seed gives the same run, byte for byte, which a test checks of the first 25. Under the race detector the order of
-// all goroutines is random, and with Options.Watched it is so always: bridges and relays draw their waits from Go's
-// own source.
+// all goroutines is random, and with Options.Watched or Options.Paid it is so always: bridges, relays and gateways draw
+// their waits from Go's own source.
 // TILEFENCE_HISTORY names a directory that takes the history of a failed run.
 //
 // # Mutants

@@ -47,11 +47,15 @@ func (b *breaker) storeFaults(calm bool) []fault {
 	all := []fault{
 		{"kill master", true, b.killMaster},
 		{"pause master", true, b.pauseMaster},
-		{"isolate master", true, b.isolateMaster},
+		{"isolate master", true, func(ctx context.Context) { b.isolateMaster(ctx, func() {}) }},
+		{"release a tile that an isolated master has an owner of", true, func(ctx context.Context) {
+			b.isolateMaster(ctx, func() { b.drainOwner(ctx) })
+		}},
 		{"cut a replica, then kill master", true, func(ctx context.Context) {
 			b.cutReplicas(ctx)
 			b.killMaster(ctx)
 		}},
+		{"lose the tail and an owner", true, b.loseTailAndOwner},
 		{"cut replicas", false, func(ctx context.Context) {
 			b.cutReplicas(ctx)
 			b.rest(ctx, 0, 2*time.Second)
@@ -101,19 +105,41 @@ func (b *breaker) pauseMaster(ctx context.Context) {
 	b.cluster.rejoin(m)
 }
 
-// isolateMaster gives the master a successor while some clients still reach it.
-func (b *breaker) isolateMaster(ctx context.Context) {
+// isolateMaster gives the master a successor while some clients still reach it, and calls meanwhile. Gateways that run
+// now reach no other.
+func (b *breaker) isolateMaster(ctx context.Context, meanwhile func()) {
+	if m := b.market; m != nil {
+		for _, c := range m.counters {
+			if g, open := c.open(); open {
+				g.host.part(true)
+				defer g.host.part(false)
+			}
+		}
+	}
 	m, _ := b.cluster.masterNow()
 	b.cutReplicas(ctx)
 	b.rest(ctx, 300*time.Millisecond, 2*time.Second)
 	b.promote()
 	b.rest(ctx, 0, 3*time.Second)
+	meanwhile()
 	b.cluster.rejoin(m)
 }
 
+// loseTailAndOwner kills a master that its replicas have not heard of for a while, and an owner that could have
+// appended again what they lack.
+func (b *breaker) loseTailAndOwner(ctx context.Context) {
+	b.cut(ctx, true)
+	b.rest(ctx, 0, 3*time.Second)
+	id := b.tile()
+	b.crash(b.someClaimant(id))
+	b.killMaster(ctx)
+	b.start(id, func(*tile.Config) {})
+}
+
 // cutReplicas stops replication to one replica or both.
-func (b *breaker) cutReplicas(ctx context.Context) {
-	both := b.rng.IntN(2) == 0
+func (b *breaker) cutReplicas(ctx context.Context) { b.cut(ctx, b.rng.IntN(2) == 0) }
+
+func (b *breaker) cut(ctx context.Context, both bool) {
 	m, _ := b.cluster.masterNow()
 	for i := range nodes {
 		if i != m {
@@ -214,6 +240,9 @@ func (b *breaker) drainOwner(ctx context.Context) {
 	select {
 	case <-c.done:
 	case <-ctx.Done():
+	}
+	if b.rng.IntN(2) == 0 {
+		b.rest(ctx, 0, 4*time.Second) // nobody owns it meanwhile, or its follower does
 	}
 	b.start(id, func(*tile.Config) {})
 }

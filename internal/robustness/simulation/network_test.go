@@ -69,7 +69,8 @@ type host struct {
 	rngs    map[string]*rand.Rand // by operation, so that two at once do not change each other's luck
 	resumed chan struct{}         // closed while the host runs
 	killed  bool
-	route   int // node it takes for the master
+	route   int  // node it takes for the master
+	parted  bool // it reaches no other
 }
 
 func newHost(net *network, name string, seed uint64) *host {
@@ -103,6 +104,19 @@ func (h *host) kill() {
 	h.killed = true
 	h.mu.Unlock()
 	h.resume()
+}
+
+// part keeps the host with the node that it takes for the master, or lets it find another.
+func (h *host) part(parted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parted = parted
+}
+
+func (h *host) isParted() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.parted
 }
 
 // awake waits while the host is paused. It is an error once the host was killed.
@@ -151,6 +165,9 @@ const (
 func (h *host) fate(op string) fate {
 	if !h.net.bad.Load() {
 		return arrives
+	}
+	if op == forwarding && h.isParted() {
+		return answerIsLost // a partition that only requests get through
 	}
 	switch h.intN(op, 60) {
 	case 0:

@@ -101,6 +101,13 @@ func TestWatchersConverge(t *testing.T) {
 	assert.Greater(t, total.Resets, 10, "and begin anew when they must")
 }
 
+// Players who pay, through gateways that are killed and hear of owners late, or never.
+func TestPlayersPayOnce(t *testing.T) {
+	total := promise(t, seeds(t, 15), Options{Paid: true, Restores: true})
+	assert.Greater(t, total.Paid, 100, "players act")
+	assert.Greater(t, total.Refunded, 5, "and some get their price back")
+}
+
 // The same under an authority that is restored to older states, for as many seeds as one asks for. Of some 3,000 runs
 // one is judged to have decided an action twice, and it is not known yet whether that is the checker's mistake, so that
 // TestWatchersConverge, which everybody runs, does without.

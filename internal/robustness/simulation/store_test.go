@@ -53,7 +53,7 @@ func (s *store) find(op string) int {
 	master, _ := s.cluster.masterNow()
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	if learns {
+	if learns && !s.host.parted {
 		s.host.route = master
 	}
 	return s.host.route
@@ -66,7 +66,9 @@ func (s *store) lose(op string) {
 	master, _ := s.cluster.masterNow()
 	s.host.mu.Lock()
 	defer s.host.mu.Unlock()
-	s.host.route = master
+	if !s.host.parted {
+		s.host.route = master
+	}
 }
 
 // answer is what one request found. It is written once, at the node.

@@ -22,6 +22,8 @@ const (
 	ownerTTL     = 3 * time.Second
 	quiet        = 2 * time.Second // at the beginning, without faults
 	lookEvery    = 5 * time.Second // owners look whether the authority's record is their own
+	// retryWindow is shorter than most faults, so that actions expire.
+	retryWindow = 1500 * time.Millisecond
 )
 
 // Options say what is simulated. The zero value is the protocol as it is, two tiles, for a minute.
@@ -34,6 +36,9 @@ type Options struct {
 	// Watched delivers the tiles to watchers as well, and breaks what delivers them. Bridges and relays draw their
 	// waits from Go's own source, so equal seeds give different runs.
 	Watched bool
+	// Paid has players pay for actions, through gateways with a ledger that hear of owners by gossip, and breaks those.
+	// Gateways draw waits from Go's own source too.
+	Paid bool
 }
 
 // Stats count what happened in a run.
@@ -46,6 +51,8 @@ type Stats struct {
 	Twins      int            // epochs that two owners were granted, and one has served
 	Frames     int            // that watchers were sent
 	Resets     int            // of watchers' states, from scratch
+	Paid       int            // actions that were admitted at a price
+	Refunded   int            // of those, whose price was given back
 	Faults     map[string]int // by name
 	Claimants  int
 	Simulated  time.Duration
@@ -63,6 +70,8 @@ func (s *Stats) add(o *Stats) {
 	s.Claimants += o.Claimants
 	s.Frames += o.Frames
 	s.Resets += o.Resets
+	s.Paid += o.Paid
+	s.Refunded += o.Refunded
 	for name, n := range o.Faults {
 		s.Faults[name] += n
 	}
@@ -83,6 +92,7 @@ type world struct {
 	registry *registry
 	durable  *memcheckpoint.Store
 	delivery *delivery // nil: nobody watches
+	market   *market   // nil: nobody pays
 	records  *history.Memory
 	recorder *history.Recorder
 	tiles    []fence.TileID
@@ -110,6 +120,9 @@ func Run(seed uint64, o Options) Result {
 		w.delivery = w.deliver(ctx)
 	}
 	var gateways sync.WaitGroup
+	if o.Paid {
+		w.market = w.trade(ctx, &gateways)
+	}
 	for i, id := range w.tiles {
 		birth := time.Duration(i) * (quiet + time.Duration(seed%40)*time.Second/10)
 		gateways.Go(func() {
@@ -129,6 +142,9 @@ func Run(seed uint64, o Options) Result {
 	if o.Watched {
 		w.delivery.converge()
 		w.delivery.end()
+	}
+	if o.Paid {
+		w.market.close()
 	}
 	var living []*claimant
 	for _, id := range w.tiles {
@@ -203,6 +219,10 @@ func (w *world) breakThings(o *Options) {
 	if d := w.delivery; d != nil {
 		b := d.breaker()
 		breakers.Go(func() { b.run(ctx, d.faults(b)) })
+	}
+	if m := w.market; m != nil {
+		b := m.breaker()
+		breakers.Go(func() { b.run(ctx, m.faults(b)) })
 	}
 	breakers.Wait()
 }
@@ -291,6 +311,8 @@ func (w *world) judge() Result {
 			r.Stats.Frames++
 		case history.Reset:
 			r.Stats.Resets++
+		case history.Paid:
+			r.Stats.pay(h.Records[i].Payment)
 		}
 	}
 	for _, id := range w.tiles {
