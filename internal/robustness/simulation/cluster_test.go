@@ -229,6 +229,28 @@ func (c *cluster) deleteOwner(tile fence.TileID) {
 	})
 }
 
+// keep copies what the master has of a tile, but for the owner hash, which expires.
+func (c *cluster) keep(tile fence.TileID) tileCopy {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := *c.copyOf(c.master, tile)
+	t.Owner, t.Entries, t.marks = fence.Owner{}, slices.Clone(t.Entries), t.marks.Clone()
+	return t
+}
+
+// setBack makes every copy of a tile an older one.
+func (c *cluster) setBack(tile fence.TileID, to tileCopy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.nodes {
+		t := c.copyOf(i, tile)
+		version := t.version + 1
+		*t = to
+		t.version, t.Entries, t.marks = version, slices.Clone(to.Entries), to.marks.Clone()
+	}
+	c.observe(tile, c.copyOf(c.master, tile))
+}
+
 // masterNow is the true master's index and its reign.
 func (c *cluster) masterNow() (n, reign int) {
 	c.mu.Lock()

@@ -159,7 +159,7 @@ func (b *breaker) mendReplicas() {
 }
 
 // ownerFaults are what happens to claimants and to the authority.
-func (b *breaker) ownerFaults(restores bool) []fault {
+func (b *breaker) ownerFaults(o *Options) []fault {
 	faults := []fault{
 		{"take over", false, func(context.Context) { b.start(b.tile(), func(*tile.Config) {}) }},
 		{"follow", false, func(context.Context) { b.follow() }},
@@ -176,7 +176,10 @@ func (b *breaker) ownerFaults(restores bool) []fault {
 			b.registry.setDown(false)
 		}},
 	}
-	if restores {
+	if o.Loses {
+		faults = append(faults, fault{"every copy lost while owners sleep", true, b.loseEveryCopy})
+	}
+	if o.Restores {
 		faults = append(faults, fault{"authority restored", false, b.restoreAuthority},
 			fault{"owner wakes behind an older standby", false, b.olderStandby},
 			fault{"epoch granted twice", false, b.grantTwice})
@@ -360,5 +363,40 @@ func (b *breaker) grantTwice(ctx context.Context) {
 		b.mu.Lock()
 		b.stats.Twins++
 		b.mu.Unlock()
+	}
+}
+
+// loseEveryCopy lets an owner and its successors sleep, sets every copy of their tile back to what the last of them had
+// committed a while before, and mostly the authority to the first. Then all of them wake, one after the other, and
+// sometimes another claimant comes before.
+func (b *breaker) loseEveryCopy(ctx context.Context) {
+	id := b.tile()
+	c, row, before := b.server(id), b.registry.current(id), tileCopy{}
+	if c == nil {
+		return
+	}
+	c.host.pause()
+	asleep := []*claimant{c}
+	for range 1 + b.rng.IntN(2) {
+		later := b.start(id, func(*tile.Config) {})
+		b.rest(ctx, time.Second, ownerTTL)
+		before = b.cluster.keep(id)
+		b.rest(ctx, 0, 10*tickInterval)
+		later.host.pause()
+		asleep = append(asleep, later)
+	}
+	b.cluster.setBack(id, before)
+	b.recorder.Fault(history.FaultInfo{Name: "every copy is lost", Failover: true, Loses: true})
+	if b.rng.IntN(3) > 0 {
+		b.putBack(id, row)
+	}
+	if b.rng.IntN(2) == 0 {
+		b.start(id, func(*tile.Config) {})
+		b.rest(ctx, time.Second, ownerTTL)
+	}
+	b.rng.Shuffle(len(asleep), func(i, j int) { asleep[i], asleep[j] = asleep[j], asleep[i] })
+	for _, c := range asleep { // not two at one instant, even when ctx has ended
+		c.host.resume()
+		_ = b.net.sleep(context.Background(), time.Duration(5+b.rng.IntN(15))*tickInterval)
 	}
 }

@@ -52,7 +52,7 @@ func TestEqualSeedsGiveEqualTraces(t *testing.T) {
 		return
 	}
 	for _, seed := range seeds(t, 25) {
-		o := Options{Restores: seed%2 == 0}
+		o := Options{Restores: seed%2 == 0, Loses: seed%4 == 0}
 		one, two := simulate(t, seed, o), simulate(t, seed, o)
 		if !same(t, seed, trace(t, &one), trace(t, &two)) {
 			t.Errorf("seed %d gives different runs", seed)

@@ -32,6 +32,7 @@ type Options struct {
 	Tiles    int           // default 2; those after the first are born while things break
 	Duration time.Duration // of the faults, in simulated time. Default 60 s.
 	Restores bool          // put the authority back to older states, too
+	Loses    bool          // lose every copy of a tile's end, too, and put the authority back
 	Calm     bool          // no failovers: one copy of the store answers at all times
 	// Watched delivers the tiles to watchers as well, and breaks what delivers them. Bridges and relays draw their
 	// waits from Go's own source, so equal seeds give different runs.
@@ -91,6 +92,7 @@ type world struct {
 	cluster  *cluster
 	registry *registry
 	durable  *memcheckpoint.Store
+	loses    bool
 	delivery *delivery // nil: nobody watches
 	market   *market   // nil: nobody pays
 	records  *history.Memory
@@ -176,7 +178,8 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 }
 
 func newWorld(seed uint64, o *Options) *world {
-	w := &world{seed: seed, net: &network{wakes: map[int64]bool{}}, cluster: newCluster(ownerTTL, seed, o.Mutant),
+	w := &world{seed: seed, loses: o.Loses,
+		net: &network{wakes: map[int64]bool{}}, cluster: newCluster(ownerTTL, seed, o.Mutant),
 		durable: memcheckpoint.New(), records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, bubbleTime())
@@ -215,7 +218,7 @@ func (w *world) breakThings(o *Options) {
 	stores := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 1))}
 	owners := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 2))}
 	breakers.Go(func() { stores.run(ctx, stores.storeFaults(o.Calm)) })
-	breakers.Go(func() { owners.run(later, owners.ownerFaults(o.Restores)) })
+	breakers.Go(func() { owners.run(later, owners.ownerFaults(o)) })
 	if d := w.delivery; d != nil {
 		b := d.breaker()
 		breakers.Go(func() { b.run(ctx, d.faults(b)) })
@@ -292,7 +295,7 @@ func (w *world) recordFinal(id fence.TileID) {
 		w.fail(id, "its end cannot be read: %v", err)
 	}
 	class := w.classOf(id)
-	f.Class, f.Kept = class.String(), class != tile.Checkpointed
+	f.Class, f.Kept = class.String(), class != tile.Checkpointed && (!w.loses || class == tile.WriteThrough)
 	w.recorder.Final(id, f)
 	if f.Row.Epoch != f.Owner.Epoch {
 		w.fail(id, "the authority names epoch %d, and the owner hash %d", f.Row.Epoch, f.Owner.Epoch)

@@ -141,3 +141,30 @@ func TestKeptBatchesStayWithinTheirBound(t *testing.T) {
 	assert.Zero(t, k.Bytes)
 	assert.Empty(t, k.Batches)
 }
+
+// TestDepartureIsKnownByPositions: a history is another one where a position differs, if only by its chain. A restored
+// authority grants numbers again.
+func TestDepartureIsKnownByPositions(t *testing.T) {
+	at := func(epoch fence.Epoch, seq fence.Seq, chain fence.Chain) fence.Position {
+		return fence.Position{Epoch: epoch, Seq: seq, Chain: chain}
+	}
+	h := &History{}
+	assert.True(t, h.Departed(at(1, 1, 1)), "nothing was read")
+	for i := range fence.Seq(3) {
+		h.reads(at(1+fence.Epoch(i), 10+i, 100+fence.Chain(i)))
+	}
+	assert.False(t, h.Departed(at(1, 10, 100)))
+	assert.False(t, h.Departed(at(2, 11, 101)), "the end was lost")
+	assert.False(t, h.Departed(at(3, 12, 102)))
+	assert.True(t, h.Departed(at(2, 11, 7)), "another owner was granted its epoch, and has committed as much")
+	assert.True(t, h.Departed(at(3, 12, 7)))
+	assert.True(t, h.Departed(at(2, 13, 7)))
+	assert.True(t, h.Departed(at(4, 11, 7)), "a later owner")
+	assert.False(t, h.Departed(at(1, 9, 7)), "before the first that was read, it cannot be known")
+	for i := range fence.Seq(3 * readKept) {
+		h.reads(at(3, 13+i, fence.Chain(i)))
+	}
+	assert.False(t, h.Departed(h.Position))
+	assert.False(t, h.Departed(at(3, h.Position.Seq-readKept+1, fence.Chain(2*readKept))), "64 are kept")
+	assert.LessOrEqual(t, len(h.read), 2*readKept)
+}

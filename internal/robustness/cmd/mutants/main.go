@@ -40,7 +40,7 @@ func (d *detector) patience() time.Duration {
 	if d.servers || d.campaign() {
 		return 4 * time.Minute
 	}
-	return 75 * time.Second
+	return 2 * time.Minute
 }
 
 func main() {

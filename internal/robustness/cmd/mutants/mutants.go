@@ -68,6 +68,7 @@ var (
 		"^TestProtocolKeepsItsPromises$|^TestOneCopyAnswersAsSpecified$|^TestRestoredAuthority$")
 	watched         = tests("simulation, watched", "./internal/robustness/simulation", "^TestWatchers").seeds(150)
 	paid            = tests("simulation, paid", "./internal/robustness/simulation", "^TestPlayersPay").seeds(300)
+	lost            = tests("simulation, all lost", "./internal/robustness/simulation", "^TestEveryCopy").seeds(700)
 	bridgeTests     = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
 	bridgeRandom    = tests("bridge random", "./bridge", "^TestRandomFaults$")
 	admissionRandom = tests("admission random", "./admission", "^TestRandomFaults$")
@@ -155,20 +156,20 @@ var mutants = []mutant{
 		[]detector{scenarios, watched}},
 	{"an owner replaces what an earlier one went on with", "an earlier owner that went on where all was lost counts",
 		reconcile, "	case o.title.goneOn(refused):\n", "	case o.title.goneOn(refused) && false:\n",
-		[]detector{scenarios, campaign("twin-wakes", "200s")}},
+		[]detector{scenarios, lost, campaign("twin-wakes", "200s")}},
 	{"an owner knows its history by numbers", "a restored authority grants numbers again",
 		"tile/internal/history/history.go", "at.Seq >= first.Seq && !slices.Contains(h.read, at)",
 		"at.Epoch == last.Epoch && at.Seq > last.Seq || first.Seq == 1<<62 && !slices.Contains(h.read, at)",
-		[]detector{scenarios, simulation.seeds(700)}},
+		[]detector{scenarios, tests("history units", "./tile/internal/history", "."), lost}},
 	{"a rebase from memory is below the checkpoint", "an owner goes on above every epoch that is durable",
 		"tile/install.go",
 		"	case c.At.Epoch >= a.title.grant.Epoch:\n		a.title.saw(c.At.Epoch)\n" +
 			"		return acquired{}, errStartOver\n	}\n	return a.rebase",
 		"	}\n	return a.rebase",
-		[]detector{scenarios, simulation.seeds(700)}},
+		[]detector{scenarios, lost}},
 	{"an undecided owner does not ask again", "a refused owner asks before it presents a rebase", "tile/install.go",
 		"return a.giveWayOrAsk(ctx, refused)", "return a.giveWay(ctx, refused)",
-		[]detector{scenarios, simulation.seeds(700)}},
+		[]detector{scenarios, simulation.seeds(700), lost}},
 	{"a tile that nobody owns needs no replicas", "evidence is what every replica has", "admission/reconcile.go",
 		"	case never:\n		return known, nil, nil\n", "	default:\n		return known, nil, nil\n",
 		[]detector{allBut("admission", "./admission", "^TestRandomFaults$"), paid}},
@@ -188,9 +189,9 @@ var mutants = []mutant{
 		[]detector{allBut("admission", "./admission", "^TestRandomFaults$"), paid.seeds(1000)}},
 	{"a rebase is tried again over what it was refused for", "an earlier owner that went on where all was lost counts",
 		"tile/install.go", "if a.title.served && a.title.goneOn(refused) {", "if a.title.served && refused == nil {",
-		[]detector{scenarios, simulation.seeds(700)}},
+		[]detector{scenarios, simulation.seeds(700), lost}},
 	{"a rebase replaces whatever is there", "a rebase names what it replaces", "tile/install.go",
-		"Replaces: replaces}", "Replaces: nil}", []detector{scenarios, simulation.seeds(700)}},
+		"Replaces: replaces}", "Replaces: nil}", []detector{scenarios, simulation.seeds(700), lost}},
 	{"the store does not compare what a rebase replaces", "a rebase names what it replaces",
 		"fence/redisfence/lua/rebase.lua", "local elsewhere = not any and (", "local elsewhere = false and (",
 		[]detector{storeSuite, onServers("memory and Redis", "./stream/memstream", "^TestDifferential$")}},
