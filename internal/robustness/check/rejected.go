@@ -92,7 +92,8 @@ func (s *standing) hear(o *event, claims map[string]string) {
 
 // RejectedIsTold is the first half of invariant 7: a writer refused as stale learns the epoch that replaced
 // it, above its own, and the contact; and a processor that ends superseded names both. The contact of a tile
-// that was released meanwhile, or whose owner hash has expired, is empty.
+// that was released meanwhile, or whose owner hash has expired, is empty. Where every copy was lost, or the authority
+// restored, an owner may also give way to an earlier one that has gone on.
 //
 // It is broken when a refusal does not name the current owner, or when the store takes an owner without a
 // contact.
@@ -115,7 +116,7 @@ func RejectedIsTold(t *Tile) {
 		if r.Kind != history.Life || r.Life.Successor == nil {
 			continue
 		}
-		if s := r.Life.Successor; s.Epoch <= r.Life.Epoch && !t.restored(0, r.At) {
+		if s := r.Life.Successor; s.Epoch <= r.Life.Epoch && !t.restored(0, r.At) && !t.lost(0) {
 			t.breaks(r.At, "%s ended under epoch %d, superseded by epoch %d at %q", r.Actor(), r.Life.Epoch, s.Epoch,
 				s.Contact)
 		}
