@@ -287,7 +287,7 @@ func (a *acquisition) install(ctx context.Context) (got acquired, err error) {
 		Tick: a.history.Tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
 	err = a.title.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
-		a.title.begins(c.Next(), err)
+		a.presented(c.Next(), err)
 		switch {
 		case err == nil:
 			got.at, got.claim = r.Position, &c
@@ -298,6 +298,13 @@ func (a *acquisition) install(ctx context.Context) (got acquired, err error) {
 		return a.ifStale(ctx, err)
 	})
 	return got, err
+}
+
+// presented notes where this processor begins under an epoch, unless that was refused.
+func (a *acquisition) presented(at fence.Position, err error) {
+	if _, refused := errors.AsType[*fence.RefusedError](err); !refused {
+		a.history.Presents(at)
+	}
 }
 
 // rebase installs the state at a sequence or above, where it is durable before the tile serves if it writes through.
@@ -316,7 +323,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
 		receipt, err := a.seams.Store.Rebase(attempt, r)
 		cancel()
-		a.title.begins(r.Next(), err)
+		a.presented(r.Next(), err)
 		if err == nil {
 			got.at = receipt.Position
 			return a.beginDurably(ctx, receipt.Position, blob)

@@ -165,6 +165,7 @@ func (o *tileOwner) form(subs []submission, batch stream.Batch, outcomes []strea
 	if err != nil {
 		return nil, err
 	}
+	o.history.Presents(b.commit.Next())
 	b.commit.Replicas = o.needed(b)
 	if o.confirm || o.confirmsNow() && (len(o.kept.Batches) > 0 || b.batch.Len() > 0) {
 		b.commit.Replicas = fence.AllReplicas

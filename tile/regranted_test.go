@@ -108,6 +108,38 @@ func TestAnEpochThatWasGrantedTwice(t *testing.T) {
 	}
 }
 
+// TestAnOwnersEarlierEpochIsGrantedToAnother: an owner has held two epochs, and sleeps. Its tile is set back to before
+// both, and another owner is granted the first of them, has its batches confirmed, and dies.
+func TestAnOwnersEarlierEpochIsGrantedToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSleepers(t)
+		defer s.end()
+		s.takes(tile.Config{}).say(t, "x", "one")
+		s.sleep(0)
+		before := s.copy()
+		b := s.takes(tile.Config{})
+		b.say(t, "y", "b1")
+		require.EqualValues(t, 2, b.Status().Epoch)
+		s.authority.restore(t, true)
+		s.w.store.Update(testTile, func(now *memfence.State) { now.Owner = fence.Owner{} })
+		b.say(t, "z", "b2")
+		require.EqualValues(t, 3, b.Status().Epoch, "the authority had forgotten it")
+		s.sleep(1)
+		s.setBack(before)
+		d := s.takes(tile.Config{})
+		for i := range 3 {
+			d.say(t, "", fmt.Sprint("d", i))
+		}
+		require.EqualValues(t, 2, d.Status().Epoch)
+		confirmed := s.w.history()
+		s.sleep(2)
+		s.w.store.Update(testTile, func(now *memfence.State) { now.Owner = fence.Owner{} })
+		s.wake(1)
+		b.say(t, "", "b3")
+		assert.Equal(t, append(confirmed, "b3"), s.w.history())
+	})
+}
+
 // TestAnOwnerGoesOnAboveTheCheckpoint: an owner that slept restores its tile from memory, since every copy is lost, and
 // a later owner's checkpoint is there. What it commits from then on is not replaced by that at the next take-over.
 func TestAnOwnerGoesOnAboveTheCheckpoint(t *testing.T) {

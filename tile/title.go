@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -45,7 +44,6 @@ type title struct {
 	*core
 	grant  fence.Grant
 	floor  fence.Epoch      // the highest epoch seen anywhere: the next one is minted above it
-	began  []fence.Position // where it has begun under each of its last epochs: its installs and rebases
 	served bool             // the processor has served the tile: it has a state of its own to lose
 	lapsed fence.Grant      // another process's, which did not take the tile: it may be taken from there
 	skip   []fence.EventRef // what it leaves out of the history, since it claims the tile from a lifted quarantine
@@ -176,29 +174,10 @@ func (t *title) outlived(refused *fence.RefusedError) bool {
 // committed since this one took the tile.
 func (t *title) goneOn(refused *fence.RefusedError) bool {
 	now, at := refused.Current, refused.Current.Position
-	switch {
-	case at.IsZero(), now.Contact == t.contact, max(now.Epoch, at.Epoch) >= t.grant.Epoch:
-		return false
-	case !now.Present() && t.wrote(at):
+	if at.IsZero() || now.Contact == t.contact || max(now.Epoch, at.Epoch) >= t.grant.Epoch {
 		return false
 	}
 	return t.history.Departed(at)
-}
-
-// begins notes where this processor begins under an epoch, unless what it presented was refused.
-func (t *title) begins(at fence.Position, err error) {
-	if _, refused := errors.AsType[*fence.RefusedError](err); refused {
-		return
-	}
-	if len(t.began) == 0 || t.began[len(t.began)-1] != at {
-		t.began = append(t.began[max(0, len(t.began)-31):], at)
-	}
-}
-
-// wrote reports whether a position is this processor's, by where it began under that epoch: a restored authority may
-// have granted the same one to another.
-func (t *title) wrote(at fence.Position) bool {
-	return slices.ContainsFunc(t.began, func(b fence.Position) bool { return b.Epoch == at.Epoch && b.Seq <= at.Seq })
 }
 
 // verify asks the authority whether the tile is still this processor's: nil if it is. If it is not, the error is

@@ -42,7 +42,7 @@ type History struct {
 	Heat    Heat
 
 	Position  fence.Position
-	read      []fence.Position // the last ones that were read: from a snapshot, or of an entry
+	path      []fence.Position // the last ones that were read, from a snapshot or of an entry, or presented
 	Tick      fence.Tick       // the last that was played or folded
 	Seen      fence.Tick       // the highest seen in the owner hash of another owner: it is not played again
 	GameBytes int              // of the game's state in the last snapshot that was read or written
@@ -86,7 +86,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 		return err
 	}
 	h.explain(s)
-	h.Tick, h.read = s.Tick, h.read[:0]
+	h.Tick, h.path = s.Tick, h.path[:0]
 	h.reads(s.Position)
 	h.Bound.begin()
 	for i := range entries {
@@ -142,24 +142,38 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 	return nil
 }
 
-// readKept is how many positions are kept of those that were read, at least.
-const readKept = 64
+// pathKept is how many positions are kept of the history that was read and written, at least.
+const pathKept = 64
 
 func (h *History) reads(at fence.Position) {
-	if len(h.read) == 2*readKept {
-		h.read = append(h.read[:0], h.read[readKept:]...)
-	}
-	h.Position, h.read = at, append(h.read, at)
+	h.Position = at
+	h.Presents(at)
 }
 
-// Departed reports whether a position is of another history than the one that was read, as far as that is kept: what is
-// before it counts as the same. An authority that was restored grants numbers again, so they do not say it alone.
-func (h *History) Departed(at fence.Position) bool {
-	first, last := fence.Position{}, fence.Position{}
-	if n := len(h.read); n > 0 {
-		first, last = h.read[0], h.read[n-1]
+// Presents notes that the history may go on at a position: a batch is presented there.
+func (h *History) Presents(at fence.Position) {
+	n := len(h.path)
+	if n > 0 && h.path[n-1] == at {
+		return
 	}
-	return at.Epoch > last.Epoch || at.Seq >= first.Seq && !slices.Contains(h.read, at)
+	if n == 2*pathKept {
+		h.path = append(h.path[:0], h.path[pathKept:]...)
+	}
+	h.path = append(h.path, at)
+}
+
+// Departed reports whether a position is of another history than this one, as far as that is kept: what is before it
+// counts as the same, if its epoch is not a later one. An authority that was restored grants numbers again, so they do
+// not say it alone.
+func (h *History) Departed(at fence.Position) bool {
+	var first fence.Position
+	if len(h.path) > 0 {
+		first = h.path[0]
+	}
+	if at.Seq < first.Seq {
+		return at.Epoch > first.Epoch
+	}
+	return !slices.Contains(h.path, at)
 }
 
 // Fold applies a committed batch, which takes bytes in the stream, to the state.

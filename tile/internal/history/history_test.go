@@ -161,10 +161,15 @@ func TestDepartureIsKnownByPositions(t *testing.T) {
 	assert.True(t, h.Departed(at(2, 13, 7)))
 	assert.True(t, h.Departed(at(4, 11, 7)), "a later owner")
 	assert.False(t, h.Departed(at(1, 9, 7)), "before the first that was read, it cannot be known")
-	for i := range fence.Seq(3 * readKept) {
+	assert.True(t, h.Departed(at(2, 9, 7)), "but for a later owner")
+	h.Presents(at(4, 13, 103))
+	assert.False(t, h.Departed(at(4, 13, 103)), "its own")
+	assert.True(t, h.Departed(at(4, 13, 7)))
+	assert.Equal(t, at(3, 12, 102), h.Position)
+	for i := range fence.Seq(3 * pathKept) {
 		h.reads(at(3, 13+i, fence.Chain(i)))
 	}
 	assert.False(t, h.Departed(h.Position))
-	assert.False(t, h.Departed(at(3, h.Position.Seq-readKept+1, fence.Chain(2*readKept))), "64 are kept")
-	assert.LessOrEqual(t, len(h.read), 2*readKept)
+	assert.False(t, h.Departed(at(3, h.Position.Seq-pathKept+1, fence.Chain(2*pathKept))), "64 are kept")
+	assert.LessOrEqual(t, len(h.path), 2*pathKept)
 }
