@@ -158,8 +158,9 @@ var mutants = []mutant{
 		reconcile, "	case o.title.goneOn(refused):\n", "	case o.title.goneOn(refused) && false:\n",
 		[]detector{scenarios, lost, campaign("twin-wakes", "200s")}},
 	{"an owner knows its history by numbers", "a restored authority grants numbers again",
-		"tile/internal/history/history.go", "at.Seq >= first.Seq && !slices.Contains(h.read, at)",
-		"at.Epoch == last.Epoch && at.Seq > last.Seq || first.Seq == 1<<62 && !slices.Contains(h.read, at)",
+		"tile/internal/history/history.go", "return !slices.Contains(h.path, at)",
+		"return len(h.path) == 0 || at.Epoch == h.Position.Epoch && at.Seq > h.Position.Seq ||\n" +
+			"		first.Seq == 1<<62 && !slices.Contains(h.path, at)",
 		[]detector{scenarios, tests("history units", "./tile/internal/history", "."), lost}},
 	{"a rebase from memory is below the checkpoint", "an owner goes on above every epoch that is durable",
 		"tile/install.go",
