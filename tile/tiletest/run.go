@@ -61,6 +61,9 @@ func (c *Config) withDefaults() Config {
 // Run checks a game's rules; see the package comment. A nil cfg means the defaults.
 func Run(t *testing.T, newRules NewRules, intent Generator, cfg *Config) {
 	t.Helper()
+	if newRules == nil || intent == nil {
+		t.Fatal("tiletest.Run needs what makes the rules of a tile, and what makes random intents: one of them is nil")
+	}
 	c := cfg.withDefaults()
 	again := fmt.Sprintf("again with: TILEFENCE_SEED=%d go test -run '^%s$'", c.Seed, t.Name())
 	t.Log(again)
