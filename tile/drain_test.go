@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -131,5 +132,71 @@ func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {
 		asleep = false
 		require.NoError(t, p.drain())
 		assert.Zero(t, p.Status().Kept)
+	})
+}
+
+// unconfirming is a store whose replicas confirm no rebase while it is told so. It notes the epochs that were confirmed,
+// and ticks that were presented under any other.
+type unconfirming struct {
+	fence.Store
+	cut      atomic.Bool
+	mu       sync.Mutex
+	begun    map[fence.Epoch]bool
+	tooEarly []fence.Epoch
+}
+
+func (u *unconfirming) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	receipt, err := u.Store.Rebase(ctx, r)
+	if err == nil && u.cut.Load() {
+		return receipt, &fence.UnconfirmedError{Tile: r.Tile, Receipt: receipt, Want: 1}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.begun[r.Epoch] = u.begun[r.Epoch] || err == nil
+	return receipt, err
+}
+
+func (u *unconfirming) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	u.mu.Lock()
+	if !c.Install && c.Epoch > 1 && !u.begun[c.Epoch] {
+		u.tooEarly = append(u.tooEarly, c.Epoch)
+	}
+	u.mu.Unlock()
+	return u.Store.Commit(ctx, c)
+}
+
+// The repair that the last tick before a hand-over needs has presented its rebase when the time is up. It is finished
+// before anything else is presented under its epoch.
+func TestAHandOverFinishesTheRepairThatItBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		store := &unconfirming{Store: w.store, begun: map[fence.Epoch]bool{}}
+		p := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log}, "a:1",
+			tile.Config{ConfirmEvery: never, Handover: func(context.Context, tile.Handover) error {
+				return errors.New("not now")
+			}})
+		for i := range 4 {
+			p.say(t, "", fmt.Sprint(i))
+		}
+		store.cut.Store(true)
+		w.store.Update(testTile, func(s *memfence.State) { // another history of as many entries
+			last := s.Entries[len(s.Entries)-1]
+			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
+			require.NoError(t, err)
+			s.Entries = s.Entries[:len(s.Entries)-1]
+			s.Owner.Position = s.Last()
+			_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
+				Prev: s.Last(), Tick: last.Tick, Payload: payload})
+			require.NoError(t, err)
+		})
+		began := time.Now()
+		require.ErrorContains(t, p.Drain(t.Context(), "b:1"), "the tile stays")
+		assert.LessOrEqual(t, time.Since(began), 6*time.Second)
+		time.Sleep(time.Second)
+		store.cut.Store(false)
+		p.say(t, "", "after")
+		assert.Equal(t, []string{"0", "1", "2", "3", "after"}, w.history())
+		require.NoError(t, p.drain())
+		assert.Empty(t, store.tooEarly)
 	})
 }

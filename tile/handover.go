@@ -39,13 +39,21 @@ func (o *tileOwner) drain(ctx context.Context) error {
 }
 
 // handOver gives the tile to a named successor. On return with nil the processor is serving again; otherwise the
-// error ends it. All of it happens within DrainTimeout for the last tick and as much for the successor.
+// error ends it. The caller is answered within DrainTimeout for the last tick and as much for the successor.
 func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 	o.desk.enter(Draining, o.title.grant.Epoch)
 	stays := o.settleConfirmed(ctx)
 	if stays != nil && !errors.Is(stays, errUnsettled) {
 		d.answer <- redirected(stays)
 		return stays
+	}
+	if o.repairing != nil { // the time was up in its midst
+		d.answer <- stays
+		if err := o.finishRepair(ctx); err != nil {
+			return err
+		}
+		o.desk.enter(Serving, o.title.grant.Epoch)
+		return nil
 	}
 	if stays == nil {
 		stays = o.askSuccessor(ctx, d.successor)

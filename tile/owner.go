@@ -29,6 +29,8 @@ type tileOwner struct {
 	overflow bool        // no new action can be remembered, and that was logged
 	missing  float64     // Status.Missing
 
+	repairing func(context.Context) error // a repair that was begun and is not finished; nil: none
+
 	successor fence.Owner // which the tile was handed to
 	pulse     *pulse
 	asking    asking

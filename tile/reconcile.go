@@ -148,6 +148,25 @@ func (o *tileOwner) acquireAnew(
 	o.abandon()
 	o.acquisition.saw(refused.Current)
 	o.acquisition.replaces = replaces
+	o.repairing = func(ctx context.Context) error { return o.acquired(ctx, from, refused, back, before) }
+	return o.finishRepair(ctx)
+}
+
+// finishRepair goes on with the repair that has begun. errDrained when ctx ends before: then it is to be called again
+// before anything else is presented, since what the repair has presented may be in a store.
+func (o *tileOwner) finishRepair(ctx context.Context) error {
+	err := o.repairing(ctx)
+	if !errors.Is(err, errDrained) {
+		o.repairing = nil
+	}
+	return err
+}
+
+// acquired acquires the tile, and serves again in the state that it was in.
+func (o *tileOwner) acquired(
+	ctx context.Context, from source, refused *fence.RefusedError, back State, before fence.Position,
+) error {
+	last := refused.Current.Position
 	got, err := o.acquisition.run(ctx, from)
 	if err != nil {
 		return err
