@@ -18,15 +18,20 @@ func HandedOverConfirmed(t *Tile) {
 				continue
 			}
 			at := o.Result.Position
-			if appends(o) && at.Seq > taken.Seq {
+			if appends(o) && after(at, taken) {
 				taken = at
 			}
-			if confirmed(o) && at.Seq > kept.Seq {
+			if confirmed(o) && after(at, kept) {
 				kept = at
 			}
 		}
-		if kept.Seq < taken.Seq {
+		if after(taken, kept) {
 			t.breaks(r.At, "%s handed the tile over at %s, and the replicas have confirmed %s", r.Actor(), taken, kept)
 		}
 	}
+}
+
+// after compares positions of one process: what it wrote under a later epoch came later.
+func after(a, b history.Position) bool {
+	return a.Epoch > b.Epoch || a.Epoch == b.Epoch && a.Seq > b.Seq
 }

@@ -61,6 +61,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 			}}}
 	keeps := &durable{Store: w.durable, host: h}
 	cfg.Durability, cfg.Checkpoint, cfg.Journal = w.classOf(id), keeps.Get, w.recorder.Journal(name, keeps)
+	cfg.Handover = func(ctx context.Context, to tile.Handover) error { return w.askSuccessor(ctx, h, to) }
 	change(&cfg)
 	seams := w.seams(h)
 	seams.Authority = w.recorder.Authority(name, seams.Authority)
@@ -82,6 +83,23 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 		w.ended(c, id, err)
 	})
 	return c
+}
+
+// askSuccessor is an owner's way to the process that it hands its tile over to.
+func (w *world) askSuccessor(ctx context.Context, from *host, h tile.Handover) error {
+	to, fate := w.at(h.Tile, h.To), from.fate("hand over")
+	if to == nil || fate == isLost || from.travel(ctx, "hand over") != nil || to.host.awake() != nil {
+		return errNoAnswer
+	}
+	to.TakeOver(tile.HandedOver)
+	for {
+		if s := to.Status(); s.State == tile.Serving && s.Epoch > h.Epoch && fate == arrives {
+			return from.awake()
+		}
+		if err := from.net.sleep(ctx, tickInterval/10); err != nil {
+			return err
+		}
+	}
 }
 
 // seams are the back ends as a host reaches them.

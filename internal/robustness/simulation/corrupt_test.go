@@ -67,7 +67,7 @@ func find(records []history.Record, from int, accept func(*history.Record) bool)
 }
 
 // call finds a commit of a tick somewhere in the middle that survived, and the return that acknowledges it, confirmed
-// if the commit asked for that.
+// if the commit asked for that. Its owner went on from there.
 func call(records []history.Record) (commit, answer int) {
 	for commit = len(records) / 2; commit < len(records); commit++ {
 		c := records[commit].Commit
@@ -79,7 +79,10 @@ func call(records []history.Record) (commit, answer int) {
 		answer = find(records, commit, func(r *history.Record) bool {
 			return r.Kind == history.Return && r.Op == records[commit].Op
 		})
-		if answer > 0 && records[answer].Result.Outcome == history.OK {
+		next := find(records, commit, func(r *history.Record) bool {
+			return r.Client == records[commit].Client && r.Commit != nil && r.Commit.Events > 0 && r.Commit.Prev == c.Next
+		})
+		if answer > 0 && next > answer && records[answer].Result.Outcome == history.OK {
 			return commit, answer
 		}
 	}

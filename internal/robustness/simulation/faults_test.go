@@ -168,6 +168,7 @@ func (b *breaker) ownerFaults(o *Options) []fault {
 		{"pause owner", false, func(ctx context.Context) { b.pauseOwner(ctx, false) }},
 		{"pause owner and take over", false, func(ctx context.Context) { b.pauseOwner(ctx, true) }},
 		{"drain owner", false, b.drainOwner},
+		{"hand over", false, b.handOver},
 		{"twin of the owner", false, b.twin},
 		{"claimant lost after its mint", false, b.loseClaimant},
 		{"authority unreachable", false, func(ctx context.Context) {
@@ -205,8 +206,12 @@ func (b *breaker) someClaimant(id fence.TileID) *claimant {
 func (b *breaker) follow() {
 	id := b.tile()
 	if b.follower(id) == nil {
-		b.start(id, func(c *tile.Config) { c.TakeOver, c.Follow, c.SuspectAfter = false, true, ownerTTL/2 })
+		b.startFollower(id)
 	}
+}
+
+func (b *breaker) startFollower(id fence.TileID) {
+	b.start(id, func(c *tile.Config) { c.TakeOver, c.Follow, c.SuspectAfter = false, true, ownerTTL/2 })
 }
 
 // order makes a follower take its tile over from a living owner.
@@ -248,6 +253,22 @@ func (b *breaker) drainOwner(ctx context.Context) {
 		b.rest(ctx, 0, 4*time.Second) // nobody owns it meanwhile, or its follower does
 	}
 	b.start(id, func(*tile.Config) {})
+}
+
+// handOver has an owner hand its tile over to a follower.
+func (b *breaker) handOver(ctx context.Context) {
+	id := b.tile()
+	if b.follower(id) == nil {
+		b.startFollower(id)
+		b.rest(ctx, 500*time.Millisecond, time.Second)
+	}
+	c, f := b.server(id), b.follower(id)
+	if c == nil || f == nil || c.contact == f.contact {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ownerTTL)
+	defer cancel()
+	_ = c.Drain(ctx, f.contact) // whether it went, and how, the history tells
 }
 
 // twin presents a batch under the owner's own epoch that follows a place with the right epoch and sequence in

@@ -129,7 +129,7 @@ var mutants = []mutant{
 	{"a quiet last tick is not confirmed", "a hand-over builds on nothing that a failover could undo",
 		"tile/handover.go", "		case o.confirmed:\n			return nil\n		default:",
 		"		case o.pending == nil:\n			return nil\n		default:",
-		[]detector{scenarios, model, simulation, campaign("replication-cut,replica-killed", "40s")}},
+		[]detector{scenarios, model, simulation.seeds(300), campaign("replication-cut,replica-killed", "40s")}},
 	{"an install is not confirmed", "nothing is served under an epoch that a failover could undo", "tile/install.go",
 		"Install: true, Replicas: fence.AllReplicas}", "Install: true}",
 		[]detector{scenarios, model, simulation, campaign("fence-moved-back", "15s")}},
