@@ -135,8 +135,8 @@ func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {
 	})
 }
 
-// unconfirming is a store whose replicas confirm no rebase while it is told so. It notes the epochs that were confirmed,
-// and ticks that were presented under any other.
+// unconfirming is a store whose replicas confirm no rebase while it is told so. It notes the epochs that were
+// confirmed, and ticks that were presented under any other.
 type unconfirming struct {
 	fence.Store
 	cut      atomic.Bool

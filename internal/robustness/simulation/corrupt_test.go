@@ -80,7 +80,8 @@ func call(records []history.Record) (commit, answer int) {
 			return r.Kind == history.Return && r.Op == records[commit].Op
 		})
 		next := find(records, commit, func(r *history.Record) bool {
-			return r.Client == records[commit].Client && r.Commit != nil && r.Commit.Events > 0 && r.Commit.Prev == c.Next
+			return r.Client == records[commit].Client && r.Commit != nil && r.Commit.Events > 0 &&
+				r.Commit.Prev == c.Next
 		})
 		if answer > 0 && next > answer && records[answer].Result.Outcome == history.OK {
 			return commit, answer
