@@ -54,7 +54,8 @@ func onDynamo(name, pkg, run string) detector {
 // campaign injects one kind of fault into real processes, a few runs with fixed seeds.
 func campaign(fault, duration string) detector {
 	return detector{name: "campaign, " + fault, command: []string{"go", "run",
-		"./internal/robustness/cmd/robustness", "-fault", fault, "-duration", duration, "-seed", "1"}}
+		"./internal/robustness/cmd/robustness", "-fault", fault, "-replicas", "1", "-duration", duration,
+		"-seed", "1"}}
 }
 
 func (d *detector) campaign() bool { return strings.HasPrefix(d.name, "campaign") }
