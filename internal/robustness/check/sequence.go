@@ -28,18 +28,19 @@ func SequenceClimbs(t *Tile) {
 }
 
 // seenToFall finds entries of the lineage that an auditor saw only after it had seen a later one: the stream
-// had gone on, and then filled the place before.
+// had gone on, and then filled the place before. Where every copy of the later one was lost between, a slow auditor
+// sees both.
 func (t *Tile) seenToFall() {
-	latest := map[string]history.Position{}
+	latest := map[string]*history.Record{}
 	for _, r := range t.Records {
 		if r.Kind != history.Saw || !t.survived(r.Entry.Position) {
 			continue
 		}
-		at := r.Entry.Position
-		if last := latest[r.Actor()]; at.Seq < last.Seq {
-			t.breaks(r.At, "%s appeared in the stream after %s", at, last)
+		last := latest[r.Actor()]
+		if last != nil && r.Entry.Position.Seq < last.Entry.Position.Seq && !t.lost(last.At) {
+			t.breaks(r.At, "%s appeared in the stream after %s", r.Entry.Position, last.Entry.Position)
 			continue
 		}
-		latest[r.Actor()] = at
+		latest[r.Actor()] = r
 	}
 }

@@ -119,7 +119,7 @@ var mutants = []mutant{
 		[]detector{scenarios, model, simulation, campaign("twin-wakes", "30s")}},
 	{"a twin that has died is not noticed", "an epoch that another owner has written under is a later owner's",
 		"tile/install.go", "	later := a.title.outlived(refused) || last.Epoch == a.title.grant.Epoch\n",
-		"	later := a.title.outlived(refused)\n", []detector{scenarios, simulation}},
+		"	later := a.title.outlived(refused)\n", []detector{simulation.seeds(1000), lost.seeds(1000)}},
 	{"an owner does not look", "an owner outlasts a claim that was not taken up", "tile/lapse.go",
 		"		l.lookIfDue(ctx)\n", "",
 		[]detector{scenarios, model, simulation, campaign("claimant-lost", "15s")}},
