@@ -97,5 +97,14 @@ func (p *player) leave() {
 	}
 }
 
+// settled returns nil when no action is open. An audit reads everything, so there is a pause after one that found some.
+func (r *run) settled(ctx context.Context) error {
+	err := r.bank.Settled(ctx)
+	if err != nil {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return err
+}
+
 // everyTile lets every watcher watch every tile.
 func everyTile(context.Context, session.Identity, fence.TileID) error { return nil }

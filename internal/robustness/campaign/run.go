@@ -194,15 +194,6 @@ func (r *run) agreed(ctx context.Context) error {
 	return nil
 }
 
-// settled returns nil when no action is open. An audit reads everything, so there is a pause after one that found some.
-func (r *run) settled(ctx context.Context) error {
-	err := r.bank.Settled(ctx)
-	if err != nil {
-		time.Sleep(100 * time.Millisecond)
-	}
-	return err
-}
-
 // setUp starts workers, owners, observers and clients.
 func (r *run) setUp(ctx context.Context) (err error) {
 	if r.tiles, err = r.cluster.drawTiles(ctx, r.rng); err != nil {

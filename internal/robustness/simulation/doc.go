@@ -10,11 +10,12 @@
 // cut off but reachable by some clients. Tiles have all durability classes by turns; the journal of those that write
 // through is a store that loses nothing. Requests are lost, delayed by seconds and delivered all the same,
 // and applied without an answer. Owner hashes expire and are deleted. Claimants take over, are paused, killed
-// and drained; the authority is unreachable and, with Options.Restores, restored to an older state.
+// and drained, and hand over; the authority is unreachable and, with Options.Restores, restored to an older state.
 // With Options.Watched, two bridges, two relays, a checkpointer and three watchers are at work too, the real ones, over
 // a fan-out that loses messages and connections in memory; they are killed, paused, and cut off from each other.
 // With Options.Paid, players pay for actions through two gateways with a ledger. They hear of owners by gossip, late or
 // never; they are killed, paused, and parted from all stores but a master that has been replaced.
+// With Options.Loses, every copy of what owners have committed is lost while they sleep.
 // A function flush is not simulated: it changes nothing, since a missing function never runs.
 //
 // # Seeds
