@@ -11,6 +11,9 @@ TESTFLAGS ?=
 BATTLEFLAGS ?=
 HEADLINEFLAGS ?=
 DURATION ?= 10m
+SEED ?=
+SEEDS ?=
+RUN ?= EqualSeeds|Protocol|Restored|Watchers|EveryCopy|Players
 
 .PHONY: help
 help: ## list the targets
@@ -57,6 +60,12 @@ fuzz: ## fuzz every Fuzz target for a while (FUZZTIME=10s each)
 .PHONY: robustness
 robustness: install-tools ## break a running system again and again and check what it promised (DURATION=10m; writes docs/robustness-report.md)
 	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -report docs/robustness-report.md
+
+.PHONY: simulation
+simulation: ## simulate whole systems, a seed the same each time (SEEDS=100, or SEED=7 alone; RUN=TestPlayersPayOnce)
+	@echo "building Go's library and the simulation, which takes a minute the first time" >&2
+	TILEFENCE_SEED=$(SEED) TILEFENCE_SEEDS=$(SEEDS) go run ./internal/robustness/cmd/seeded go test -count=1 -v \
+		-timeout 12h -run '$(RUN)' ./internal/robustness/simulation
 
 .PHONY: matrix
 matrix: install-tools ## test what runs on Redis 7.0, 8.0, Valkey 8.0, 8.1, 9.1 (10 minutes; ENGINES="valkey-8.0"; Debian)

@@ -20,7 +20,7 @@ func ConfirmedKept(t *Tile) {
 	reported := map[history.Position]bool{}
 	for _, o := range t.Operations {
 		if at := o.Result.Position; !confirmed(o) || t.survived(at) || at.Seq < t.Since.Seq || reported[at] ||
-			t.gaveUp(o) || t.lost(o.Returned) || t.waiting(o) {
+			t.gaveUp(o) || t.lost(o.At) || t.waiting(o) {
 			continue
 		}
 		reported[o.Result.Position] = true

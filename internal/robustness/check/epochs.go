@@ -28,7 +28,7 @@ func EpochsUnique(t *Tile) {
 		}
 		if confirmed(o) && (o.Kind == history.Rebase || o.Commit.Install) {
 			epoch := o.Result.Position.Epoch
-			if first := served[epoch]; first != nil && first.Actor() != o.Actor() && !t.lost(first.Returned) {
+			if first := served[epoch]; first != nil && first.Actor() != o.Actor() && !t.lost(first.At) {
 				t.breaks(o.Returned, "epoch %d is served by %s and by %s", epoch, first.Actor(), o.Actor())
 			}
 			served[epoch] = o

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Tile is one tile's part of a history, as the checks need it.
@@ -175,19 +176,18 @@ func (t *Tile) gatherReported() {
 // holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty. Either goes on from its
 // journal if that is further.
 func (t *Tile) findBases() {
-	claimants := map[string]*claimant{}
+	claimants := claimants{}
 	states := map[string]history.Position{} // by checksum: where a tile was in that state
-	bases, journals := t.bases(), t.journals()
+	bases, journals, lives := t.bases(), t.journals(), t.lives()
 	for _, o := range t.Operations {
 		for len(bases) > 0 && bases[0].At < o.At {
 			states[bases[0].Snapshot.State] = bases[0].Snapshot.Position
 			bases = bases[1:]
 		}
-		c := claimants[o.Actor()]
-		if c == nil {
-			c = &claimant{}
-			claimants[o.Actor()] = c
+		for ; len(lives) > 0 && lives[0].At < o.At; lives = lives[1:] {
+			claimants.of(lives[0].Actor()).served = true
 		}
+		c := claimants.of(o.Actor())
 		switch o.Kind {
 		case history.Snapshot:
 			states[o.Snapshot.State] = o.Snapshot.Position
@@ -198,6 +198,16 @@ func (t *Tile) findBases() {
 			t.findBase(o, c, states)
 		}
 	}
+}
+
+// lives are the moments at which claimants began to serve, in order of time.
+func (t *Tile) lives() (all []*history.Record) {
+	for _, r := range t.Records {
+		if r.Kind == history.Life && r.Life.State == tile.Serving.String() {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // bases are the snapshots that claimants laid as their journals' bases, in order of time. An owner that has rebased
@@ -236,10 +246,22 @@ func (j journals) between(o *history.Operation, after int64) (end history.Positi
 
 // claimant is what a claimant knows of its own history.
 type claimant struct {
-	served bool // more than an install
+	served bool // by its own word, or more than an install
 	holds  history.Position
 	since  int64            // when it learned that
 	read   history.Position // where the journal ended that it has read since then
+}
+
+// claimants are all of a tile.
+type claimants map[string]*claimant
+
+func (all claimants) of(actor string) *claimant {
+	c := all[actor]
+	if c == nil {
+		c = &claimant{}
+		all[actor] = c
+	}
+	return c
 }
 
 // heard takes the answer to a commit. An install under a higher epoch on another history makes a newcomer of it.
@@ -288,11 +310,27 @@ func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[strin
 	if !ok || known.Seq >= o.Rebase.Next.Seq || t.descends(read, known) {
 		return read
 	}
-	// Two claimants that read the same journal make the same state: one is not made from the other.
-	if e := t.Entries[known]; e != nil && e.Rebase && !c.read.IsZero() && e.Base == c.read {
+	// Two claimants that read the same journal make the same state, and so do two that go on from the same history: one
+	// is not made from the other.
+	switch e := t.Entries[known]; {
+	case e == nil || !e.Rebase:
+	case !c.read.IsZero() && e.Base == c.read:
 		return c.read
+	case t.onlyInstalls(read, e.Base):
+		return read
 	}
 	return known
+}
+
+// onlyInstalls reports whether the history that ends at a position has nothing but installs above another.
+func (t *Tile) onlyInstalls(at, above history.Position) bool {
+	for e := t.Entries[at]; at != above; e = t.Entries[at] {
+		if e == nil || e.Rebase || e.Events > 0 || len(e.Actions) > 0 || e.Prev.Seq >= at.Seq {
+			return false
+		}
+		at = e.Prev
+	}
+	return true
 }
 
 // pending reports whether a batch is the one that a claimant at a position did not know to be in the journal. One that
@@ -384,10 +422,11 @@ func (t *Tile) failover(from, to int64) bool {
 	})
 }
 
-// lost reports whether every copy of what was confirmed by then may have been lost since.
-func (t *Tile) lost(by int64) bool {
+// lost reports whether every copy of the store may have been lost at a time or since. What an answer confirms may have
+// been confirmed, and lost, at any time since its call.
+func (t *Tile) lost(since int64) bool {
 	return slices.ContainsFunc(t.Records, func(r *history.Record) bool {
-		return r.Kind == history.Fault && r.Fault.Loses && r.At >= by
+		return r.Kind == history.Fault && r.Fault.Loses && r.At >= since
 	})
 }
 

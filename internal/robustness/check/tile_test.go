@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/robustness/history"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // TestActionsAreLearned: a watcher may see an entry first, without what it decided; whoever presented it or sees it
@@ -19,20 +20,44 @@ func TestActionsAreLearned(t *testing.T) {
 	}{"the same entry": {"digest", decided}, "another": {"other", nil}} {
 		saw := history.Record{Kind: history.Saw, Tile: 1, At: 2,
 			Entry: &history.Entry{Position: at, Payload: c.payload, Actions: decided}}
-		tile := NewTile(&history.History{Records: []history.Record{seen, saw}}, 1)
-		require.Equal(t, c.want, tile.Entries[at].Actions, name)
+		judged := NewTile(&history.History{Records: []history.Record{seen, saw}}, 1)
+		require.Equal(t, c.want, judged.Entries[at].Actions, name)
 		o := history.Operation{Record: history.Record{Kind: history.Commit, Tile: 1,
 			Commit: &history.CommitCall{Next: at, Payload: c.payload, Actions: decided}}}
-		tile = NewTile(&history.History{Records: []history.Record{seen}, Operations: []history.Operation{o}}, 1)
-		require.Equal(t, c.want, tile.Entries[at].Actions, name)
+		judged = NewTile(&history.History{Records: []history.Record{seen}, Operations: []history.Operation{o}}, 1)
+		require.Equal(t, c.want, judged.Entries[at].Actions, name)
 	}
+}
+
+// script makes the operations of tile 1, one after the other.
+type script struct{ clock int64 }
+
+const id = 1
+
+func (h *script) call(client string, o history.Operation, at history.Position) history.Operation {
+	o.Record.Client, o.Tile, o.At, o.Returned = client, id, h.clock+1, h.clock+2
+	o.Result = history.Result{Outcome: history.OK, Position: at, Replicas: 1}
+	h.clock += 2
+	return o
+}
+
+// commit is one that every replica confirms; an install if it has no events.
+func (h *script) commit(client string, prev, next history.Position, events int) history.Operation {
+	return h.call(client, history.Operation{Record: history.Record{Kind: history.Commit, Commit: &history.CommitCall{
+		Epoch: next.Epoch, Prev: prev, Next: next, Events: events, Payload: next.String(), Install: events == 0,
+		Replicas: -1}}}, next)
+}
+
+// rebase installs the one state that there is.
+func (h *script) rebase(client string, replaces *history.Position, next history.Position) history.Operation {
+	return h.call(client, history.Operation{Record: history.Record{Kind: history.Rebase, Rebase: &history.RebaseCall{
+		Epoch: next.Epoch, Next: next, Replaces: replaces, Replicas: -1, State: "state"}}}, next)
 }
 
 // TestARebaseGoesOnFromTheJournal: what a claimant restores is its journal's if that has what the stream lost, however
 // far claimants that served nothing have moved the stream since; and the stream's if another owner has served without
 // it. A journal of which nothing follows its base is that base.
 func TestARebaseGoesOnFromTheJournal(t *testing.T) {
-	const id = 1
 	var (
 		first   = history.Position{Epoch: 1, Seq: 1, Chain: 1} // all that the failover kept
 		lost    = history.Position{Epoch: 1, Seq: 2, Chain: 2} // in the journal
@@ -40,18 +65,7 @@ func TestARebaseGoesOnFromTheJournal(t *testing.T) {
 		install = history.Position{Epoch: 3, Seq: 3, Chain: 4}
 		rebased = history.Position{Epoch: 4, Seq: 4099, Chain: 5}
 	)
-	var clock int64
-	call := func(client string, o history.Operation, at history.Position) history.Operation {
-		o.Record.Client, o.Tile, o.At, o.Returned = client, id, clock+1, clock+2
-		o.Result = history.Result{Outcome: history.OK, Position: at, Replicas: 1}
-		clock += 2
-		return o
-	}
-	commit := func(client string, prev, next history.Position, events int) history.Operation {
-		return call(client, history.Operation{Record: history.Record{Kind: history.Commit, Commit: &history.CommitCall{
-			Epoch: next.Epoch, Prev: prev, Next: next, Events: events, Payload: next.String(), Install: events == 0,
-			Replicas: -1}}}, next)
-	}
+	var h script
 	for name, c := range map[string]struct {
 		served  int // events of the claimant between
 		journal history.Position
@@ -64,22 +78,56 @@ func TestARebaseGoesOnFromTheJournal(t *testing.T) {
 		"the journal's base":               {0, lost, "state", lost},
 		"a base of other bytes":            {0, lost, "another", install},
 	} {
-		clock = 0
-		operations := []history.Operation{commit("a", history.Position{}, first, 1), commit("a", first, lost, 1),
-			commit("b", first, died, c.served), commit("c", died, install, 0)}
-		read := history.Record{Kind: history.Recovered, Client: "c", Tile: id, At: clock + 1, Position: c.journal}
+		h = script{}
+		operations := []history.Operation{h.commit("a", history.Position{}, first, 1), h.commit("a", first, lost, 1),
+			h.commit("b", first, died, c.served), h.commit("c", died, install, 0)}
+		read := history.Record{Kind: history.Recovered, Client: "c", Tile: id, At: h.clock + 1, Position: c.journal}
 		if c.base != "" {
-			read = history.Record{Kind: history.Based, Client: "b", Tile: id, At: clock + 1,
+			read = history.Record{Kind: history.Based, Client: "b", Tile: id, At: h.clock + 1,
 				Snapshot: &history.SnapshotCall{Position: c.journal, State: c.base}}
 		}
-		clock++
-		operations = append(operations, call("c", history.Operation{Record: history.Record{Kind: history.Rebase,
-			Rebase: &history.RebaseCall{Epoch: 4, Next: rebased, Replicas: -1, State: "state"}}}, rebased))
+		h.clock++
+		operations = append(operations, h.rebase("c", nil, rebased))
 		final := history.Record{Kind: history.Final, Tile: id, Final: &history.FinalTile{End: rebased}}
-		own := history.Record{Kind: history.Based, Client: "c", Tile: id, At: clock + 1,
+		own := history.Record{Kind: history.Based, Client: "c", Tile: id, At: h.clock + 1,
 			Snapshot: &history.SnapshotCall{Position: rebased, State: "state"}}
-		tile := NewTile(&history.History{Records: []history.Record{read, own, final}, Operations: operations}, id)
-		require.Equal(t, c.want, tile.Entries[rebased].Base, name)
-		require.Equal(t, c.want == lost, tile.survived(lost), name)
+		judged := NewTile(&history.History{Records: []history.Record{read, own, final}, Operations: operations}, id)
+		require.Equal(t, c.want, judged.Entries[rebased].Base, name)
+		require.Equal(t, c.want == lost, judged.survived(lost), name)
+	}
+}
+
+// TestARebaseOfOneThatServed: who has said that it serves rebases on what it holds, though no answer came to it since
+// its install.
+func TestARebaseOfOneThatServed(t *testing.T) {
+	first, install := history.Position{Epoch: 1, Seq: 1, Chain: 1}, history.Position{Epoch: 2, Seq: 2, Chain: 2}
+	rebased := history.Position{Epoch: 3, Seq: 4098, Chain: 3}
+	for _, serves := range []bool{true, false} {
+		var h script
+		operations := []history.Operation{h.commit("a", history.Position{}, first, 1), h.commit("b", first, install, 0)}
+		state, want := tile.Installing, first
+		if serves {
+			state, want = tile.Serving, install
+		}
+		h.clock++
+		life := history.Record{Kind: history.Life, Client: "b", Tile: id, At: h.clock,
+			Life: &history.LifeEvent{State: state.String()}}
+		operations = append(operations, h.rebase("b", &first, rebased)) // all copies of the install were lost
+		judged := NewTile(&history.History{Records: []history.Record{life}, Operations: operations}, id)
+		require.Equal(t, want, judged.Entries[rebased].Base)
+	}
+}
+
+// TestTwoRebasesOfOneState: a claimant that goes on from what it replaces has the state that another claimant rebased
+// on, if nothing but installs came between.
+func TestTwoRebasesOfOneState(t *testing.T) {
+	first, twin := history.Position{Epoch: 1, Seq: 1, Chain: 1}, history.Position{Epoch: 2, Seq: 4097, Chain: 2}
+	install, rebased := history.Position{Epoch: 2, Seq: 2, Chain: 3}, history.Position{Epoch: 3, Seq: 8193, Chain: 4}
+	for events, want := range map[int]history.Position{0: install, 1: twin} {
+		var h script
+		operations := []history.Operation{h.commit("a", history.Position{}, first, 1), h.rebase("b", &first, twin),
+			h.commit("c", first, install, events), h.rebase("d", &install, rebased)}
+		judged := NewTile(&history.History{Operations: operations}, id)
+		require.Equal(t, want, judged.Entries[rebased].Base)
 	}
 }

@@ -76,7 +76,6 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	w.mu.Unlock()
 	w.running.Go(func() {
 		defer close(c.done)
-		_ = h.travel(ctx, "start") // at an instant of its own
 		err := p.Run(ctx)
 		last := p.Status()
 		w.recorder.Ended(name, contact, &last, err)
@@ -96,7 +95,7 @@ func (w *world) askSuccessor(ctx context.Context, from *host, h tile.Handover) e
 		if s := to.Status(); s.State == tile.Serving && s.Epoch > h.Epoch && fate == arrives {
 			return from.awake()
 		}
-		if err := from.net.sleep(ctx, tickInterval/10); err != nil {
+		if err := sleep(ctx, tickInterval/10); err != nil {
 			return err
 		}
 	}
@@ -165,16 +164,15 @@ func (w *world) server(id fence.TileID) *claimant {
 func (w *world) gateway(ctx context.Context, id fence.TileID, n int) {
 	h := newHost(w.net, fmt.Sprintf("gateway %s %d", id, n), w.seed)
 	name := fmt.Sprintf("gateway-%d", n)
-	_ = h.travel(ctx, "submit") // not all at the same instant
 	for i := 0; ctx.Err() == nil; i++ {
 		action := fmt.Sprintf("%d-%d", n, i)
 		for range 8 {
 			if w.submit(ctx, id, name, action, h) || ctx.Err() != nil {
 				break
 			}
-			_ = h.net.sleep(ctx, time.Duration(h.intN("submit", int(time.Second))))
+			_ = sleep(ctx, time.Duration(h.intN("submit", int(time.Second))))
 		}
-		_ = h.net.sleep(ctx, time.Duration(h.intN("submit", int(600*time.Millisecond))))
+		_ = sleep(ctx, time.Duration(h.intN("submit", int(600*time.Millisecond))))
 	}
 }
 

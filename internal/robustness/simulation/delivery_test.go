@@ -113,7 +113,7 @@ func (d *delivery) forward(ctx context.Context, h *host) error {
 
 func (d *delivery) checkpoint(ctx context.Context, h *host) error {
 	c, err := checkpoint.New(d.seams(h).Log, &durable{Store: d.durable, host: h}, d.tiles,
-		&checkpoint.Config{Cadence: 5 * time.Second})
+		&checkpoint.Config{Cadence: time.Second})
 	if err != nil {
 		return err
 	}

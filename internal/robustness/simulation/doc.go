@@ -20,15 +20,14 @@
 //
 // # Seeds
 //
-//	TILEFENCE_SEED=17 go test -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
-//	TILEFENCE_SEEDS=20000 go test -timeout 1h -run TestProtocolKeepsItsPromises ./internal/robustness/simulation
+//	make simulation SEED=17 RUN=TestProtocolKeepsItsPromises
+//	make simulation SEEDS=20000 RUN=TestProtocolKeepsItsPromises
 //
-// The first reruns one seed, the second runs the first 20,000. All delays are drawn from sources that depend on the
-// seed, on the waiting party and its purpose, and no two end at the same instant: Go takes the timers of one instant in
-// random order. Claims are drawn from the seed too, Go has one processor, and collects no garbage during a run. So a
-// seed gives the same run, byte for byte, which a test checks of the first 25. Under the race detector the order of
-// all goroutines is random, and with Options.Watched or Options.Paid it is so always: bridges, relays and gateways draw
-// their waits from Go's own source.
+// The first reruns one seed, the second runs the first 20,000. All delays and faults are drawn from sources that depend
+// on the seed, on the waiting party and its purpose. What Go itself draws, and the order of goroutines, is a function
+// of the seed as well, in test programs that are built with package seeded, as make simulation does: a seed gives the
+// same run there, byte for byte, whatever the options are, and a test compares. go test alone runs the same seeds, in
+// which Go decides who is first.
 // TILEFENCE_HISTORY names a directory that takes the history of a failed run.
 //
 // # Mutants

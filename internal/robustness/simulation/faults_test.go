@@ -32,14 +32,13 @@ func (b *breaker) run(ctx context.Context, faults []fault) {
 		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover})
 		b.count(f.name)
 		f.cause(ctx)
-		_ = b.net.sleep(context.Background(), time.Duration(1+b.rng.IntN(1e6))) // what it has woken goes first
 		b.recorder.Fault(history.FaultInfo{Name: f.name, Failover: f.failover, Over: true})
 	}
 }
 
 // rest waits between least and most; false once ctx has ended.
 func (b *breaker) rest(ctx context.Context, least, most time.Duration) bool {
-	return b.net.sleep(ctx, least+time.Duration(b.rng.Int64N(int64(most-least)))) == nil
+	return sleep(ctx, least+time.Duration(b.rng.Int64N(int64(most-least)))) == nil
 }
 
 // storeFaults are what happens to the coordination store.
@@ -418,6 +417,6 @@ func (b *breaker) loseEveryCopy(ctx context.Context) {
 	b.rng.Shuffle(len(asleep), func(i, j int) { asleep[i], asleep[j] = asleep[j], asleep[i] })
 	for _, c := range asleep { // not two at one instant, even when ctx has ended
 		c.host.resume()
-		_ = b.net.sleep(context.Background(), time.Duration(5+b.rng.IntN(15))*tickInterval)
+		_ = sleep(context.Background(), time.Duration(5+b.rng.IntN(15))*tickInterval)
 	}
 }

@@ -93,7 +93,7 @@ func (c *counter) serve(ctx context.Context, h *host) error {
 	}
 	c.set(&gateway{gate, table, h})
 	defer c.set(nil)
-	for h.net.sleep(ctx, time.Duration(h.intN("sweep", int(time.Second)))) == nil {
+	for sleep(ctx, time.Duration(h.intN("sweep", int(time.Second)))) == nil {
 		_, _ = gate.Sweep(ctx) // what it could not do, a later one does
 	}
 	return nil
@@ -124,7 +124,7 @@ func (m *market) hear(e route.Entry, from *host) {
 			late = time.Duration(from.intN("gossip", int(maxDelay)))
 		}
 		go func() {
-			_ = m.net.sleep(context.Background(), late)
+			_ = sleep(context.Background(), late)
 			if from.travel(context.Background(), "gossip") == nil && to.host.awake() == nil {
 				to.table.Learn(e)
 			}
@@ -135,7 +135,7 @@ func (m *market) hear(e route.Entry, from *host) {
 // play lets a player act through one gateway or the other until ctx ends.
 func (m *market) play(ctx context.Context, name string) {
 	h := newHost(m.net, name, m.seed)
-	for n := 1; h.net.sleep(ctx, time.Duration(h.intN("think", int(800*time.Millisecond)))) == nil; n++ {
+	for n := 1; sleep(ctx, time.Duration(h.intN("think", int(800*time.Millisecond)))) == nil; n++ {
 		m.act(ctx, h, admission.Action{ID: fmt.Sprintf("%s-%d", name, n), Actor: name, Asset: game.Coin, Cost: 1,
 			Tile: m.tiles[h.intN("tile", len(m.tiles))]})
 	}
@@ -168,7 +168,7 @@ func (m *market) act(ctx context.Context, h *host, a admission.Action) {
 				return
 			}
 		}
-		if h.net.sleep(ctx, time.Duration(h.intN("think", int(time.Second)))) != nil {
+		if sleep(ctx, time.Duration(h.intN("think", int(time.Second)))) != nil {
 			return
 		}
 	}
@@ -256,7 +256,7 @@ func (f *forwarder) Forward(ctx context.Context, contact string, in tile.Intent)
 	}
 	if fate != isLost {
 		go func() {
-			_ = f.net.sleep(context.Background(), late)
+			_ = sleep(context.Background(), late)
 			_ = f.host.travel(context.Background(), forwarding) // the one that waits is gone, or not
 			if to.host.awake() != nil {
 				return

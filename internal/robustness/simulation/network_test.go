@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 var (
@@ -25,37 +26,14 @@ const maxDelay = 8 * time.Second
 const readTimeout = time.Second
 
 // network carries requests. While it is bad, some are lost, some arrive late, and some answers are lost.
-type network struct {
-	bad atomic.Bool
+type network struct{ bad atomic.Bool }
 
-	mu    sync.Mutex
-	wakes map[int64]bool // instants at which somebody wakes
-}
-
-// sleep waits until ctx ends or d has passed, and a nanosecond more for each that others have chosen: of timers that
-// end at one instant, Go's bubbles take any first, so that a seed would not give the same run again.
-func (n *network) sleep(ctx context.Context, d time.Duration) error {
-	n.mu.Lock()
-	now := time.Now()
-	at := now.Add(d).UnixNano()
-	for n.wakes[at] {
-		at++
-	}
-	n.wakes[at] = true
-	n.mu.Unlock()
-	defer func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.wakes, at)
-	}()
-	t := time.NewTimer(time.Duration(at - now.UnixNano()))
-	defer t.Stop()
-	select {
-	case <-t.C:
+// sleep waits until d has passed, or ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	if wait.For(ctx, d) {
 		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx)
 }
 
 // host is the machine of one client process, which can be paused and killed.
@@ -149,7 +127,7 @@ func (h *host) intN(op string, n int) int {
 
 // travel is the time of one way: 50 µs to 3 ms.
 func (h *host) travel(ctx context.Context, op string) error {
-	return h.net.sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(op, int(3*time.Millisecond))))
+	return sleep(ctx, 50*time.Microsecond+time.Duration(h.intN(op, int(3*time.Millisecond))))
 }
 
 // fate is what happens to one request.
@@ -194,17 +172,12 @@ func (h *host) ask(ctx context.Context, op string, tile fence.TileID, deliver fu
 	if ctx.Err() != nil {
 		return failed(fence.ErrNotApplied, context.Cause(ctx))
 	}
-	// A context ends its children in random order: those who wait for several calls notice at instants of their own.
-	notices := time.Duration(1 + h.intN(op+" unheard", int(time.Millisecond)))
-	unheard := func(outcome error) error {
-		_ = h.net.sleep(context.Background(), notices)
-		return failed(outcome, errNoAnswer)
-	}
+	unheard := func(outcome error) error { return failed(outcome, errNoAnswer) }
 	fate := h.fate(op)
 	if fate == isLate {
 		late := time.Duration(h.intN(op, int(maxDelay)))
 		go func() { // the bubble ends when it has
-			_ = h.net.sleep(context.Background(), late)
+			_ = sleep(context.Background(), late)
 			_, _ = deliver() // no caller waits for the answer
 		}()
 	}

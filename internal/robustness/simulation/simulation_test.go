@@ -40,15 +40,23 @@ func seeds(t *testing.T, n int) []uint64 {
 	return list
 }
 
-// simulate runs one seed in a bubble. On one processor, and with claims drawn from the seed, it is the same run each
-// time. Garbage is collected before it and not meanwhile: a goroutine that allocates while a collection is under way
-// may have to help, and wait, so that others of the same instant go first.
+// repeats makes what Go does at random a function of a seed, until it is called with zero. It is nil in a test program
+// that was built without package seeded: there, equal seeds give runs that differ in who was first.
+var repeats func(seed uint64)
+
+// simulate runs one seed in a bubble. Built with package seeded, it is the same run each time. Garbage is collected
+// before it and not meanwhile: a goroutine that allocates while a collection is under way may have to help, and wait,
+// so that others of the same instant go first.
 func simulate(t *testing.T, seed uint64, o Options) (r Result) {
 	t.Helper()
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	cryptotest.SetGlobalRandom(t, seed)
+	if repeats != nil {
+		repeats(seed)
+		defer repeats(0)
+	}
 	synctest.Test(t, func(*testing.T) { r = Run(seed, o) })
 	return r
 }
@@ -69,7 +77,7 @@ func promise(t *testing.T, list []uint64, o Options) (total Stats) {
 		for _, v := range r.Violations {
 			t.Errorf("seed %d: %s", seed, v)
 		}
-		t.Logf("rerun: TILEFENCE_SEED=%d go test -run '^%s$' ./internal/robustness/simulation", seed, t.Name())
+		t.Logf("rerun: make simulation SEED=%d RUN='^%s$'", seed, t.Name())
 		keep(t, &r)
 		if failed++; failed == 3 {
 			break
@@ -103,7 +111,7 @@ func TestWatchersConverge(t *testing.T) {
 
 // Every copy of what owners have committed is lost while they sleep.
 func TestEveryCopyIsLost(t *testing.T) {
-	promise(t, seeds(t, 25), Options{Restores: true, Loses: true})
+	promise(t, seeds(t, 25), Options{Restores: true, Loses: true, Watched: true})
 }
 
 // Players who pay, through gateways that are killed and hear of owners late, or never.

@@ -34,11 +34,8 @@ type Options struct {
 	Restores bool          // put the authority back to older states, too
 	Loses    bool          // lose every copy of a tile's end, too, and put the authority back
 	Calm     bool          // no failovers: one copy of the store answers at all times
-	// Watched delivers the tiles to watchers as well, and breaks what delivers them. Bridges and relays draw their
-	// waits from Go's own source, so equal seeds give different runs.
-	Watched bool
+	Watched  bool          // deliver the tiles to watchers as well, and break what delivers them
 	// Paid has players pay for actions, through gateways with a ledger that hear of owners by gossip, and breaks those.
-	// Gateways draw waits from Go's own source too.
 	Paid bool
 }
 
@@ -128,12 +125,12 @@ func Run(seed uint64, o Options) Result {
 	for i, id := range w.tiles {
 		birth := time.Duration(i) * (quiet + time.Duration(seed%40)*time.Second/10)
 		gateways.Go(func() {
-			if w.net.sleep(ctx, birth) == nil {
+			if sleep(ctx, birth) == nil {
 				w.populate(ctx, id)
 			}
 		})
 	}
-	_ = w.net.sleep(ctx, quiet)
+	_ = sleep(ctx, quiet)
 	w.breakThings(&o)
 	stopGateways()
 	gateways.Wait()
@@ -179,7 +176,7 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 
 func newWorld(seed uint64, o *Options) *world {
 	w := &world{seed: seed, loses: o.Loses,
-		net: &network{wakes: map[int64]bool{}}, cluster: newCluster(ownerTTL, seed, o.Mutant),
+		net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant),
 		durable: memcheckpoint.New(), records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
 	w.recorder = history.NewRecorder(fmt.Sprintf("simulation-%d", seed), w.records, bubbleTime())
@@ -212,13 +209,11 @@ func (w *world) breakThings(o *Options) {
 	w.net.bad.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), o.Duration)
 	defer cancel()
-	later, cancelLater := context.WithTimeout(context.Background(), o.Duration+time.Millisecond) // not both at once
-	defer cancelLater()
 	var breakers sync.WaitGroup
 	stores := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 1))}
 	owners := &breaker{world: w, rng: rand.New(rand.NewPCG(w.seed, 2))}
 	breakers.Go(func() { stores.run(ctx, stores.storeFaults(o.Calm)) })
-	breakers.Go(func() { owners.run(later, owners.ownerFaults(o)) })
+	breakers.Go(func() { owners.run(ctx, owners.ownerFaults(o)) })
 	if d := w.delivery; d != nil {
 		b := d.breaker()
 		breakers.Go(func() { b.run(ctx, d.faults(b)) })

@@ -4,16 +4,17 @@
 //	go run ./internal/robustness/cmd/mutants -o docs/mutants.md
 //	go run ./internal/robustness/cmd/mutants -mutant "install without asking,a twin is not noticed" -detector campaign
 //
-// Detectors that need servers have servers of their own: a mutant may be in what is loaded on them.
+// Detectors that need servers have servers of their own: a mutant may be in what is loaded on them. Simulations are
+// built with package seeded, so that they find the same each time.
 package main
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tilefence/tilefence/internal/robustness/seeded"
 )
 
 // verdict is what a detector made of a mutant.
@@ -80,6 +83,10 @@ func run(ctx context.Context, out string, trials []trial, atOnce int) error {
 	if said, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building tilectl: %w: %s", err, said)
 	}
+	library, err := seeded.Overlay(ctx, dir)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	slots := make(chan struct{}, atOnce)
 	var campaigns sync.Mutex // each has a network and servers of its own, and wants a machine
@@ -94,7 +101,7 @@ func run(ctx context.Context, out string, trials []trial, atOnce int) error {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			start := time.Now()
-			t.verdict, t.detail = t.try(ctx, dir, i)
+			t.verdict, t.detail = t.try(ctx, dir, i, library)
 			t.took = time.Since(start)
 			fmt.Fprintf(os.Stderr, "%-8s %-45s %-28s %v\n", t.verdict, t.name(), t.detector.name,
 				t.took.Round(time.Second))
@@ -143,16 +150,27 @@ func (t *trial) name() string {
 	return t.mutant.name
 }
 
-// try runs the detector over the mutant.
-func (t *trial) try(ctx context.Context, dir string, number int) (verdict, string) {
-	args := slices.Clone(t.detector.command)
+// try runs the detector over the mutant, in a directory of its own below dir.
+func (t *trial) try(ctx context.Context, dir string, number int, library map[string]string) (verdict, string) {
+	args, replace := slices.Clone(t.detector.command), map[string]string{}
+	own := filepath.Join(dir, fmt.Sprint(number))
+	if err := os.Mkdir(own, 0o700); err != nil {
+		return broken, err.Error()
+	}
+	if t.detector.seeded {
+		maps.Copy(replace, library)
+		args = slices.Insert(args, 2, "-tags", seeded.Tag) // after go test, or go run
+	}
 	if t.mutant != nil {
-		overlay, err := t.mutant.overlay(filepath.Join(dir, fmt.Sprint(number)))
-		if err != nil {
+		if err := t.mutant.write(own, replace); err != nil {
 			return broken, err.Error()
 		}
-		args = slices.Insert(args, 2, "-overlay", overlay) // after go test, or go run
 	}
+	overlay, err := seeded.Write(own, replace)
+	if err != nil {
+		return broken, err.Error()
+	}
+	args = slices.Insert(args, 2, "-overlay", overlay)
 	if t.detector.servers {
 		dev := []string{filepath.Join(dir, "tilectl"), "dev", "-parts", cmp.Or(t.detector.parts, "coordination"),
 			"-memory", "--"}
@@ -178,32 +196,21 @@ func (t *trial) try(ctx context.Context, dir string, number int) (verdict, strin
 	return caught, said[:min(len(said), 2000)]
 }
 
-// overlay writes the mutated file and the overlay that puts it in place of the tree's.
-func (m *mutant) overlay(dir string) (string, error) {
+// write writes the mutated file to dir, and puts it in place of the tree's.
+func (m *mutant) write(dir string, replace map[string]string) error {
 	text, err := os.ReadFile(m.file)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if n := strings.Count(string(text), m.old); n != 1 {
-		return "", fmt.Errorf("mutant %q: its text is in %s %d times, not once", m.name, m.file, n)
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
-	}
-	mutated := filepath.Join(dir, filepath.Base(m.file))
-	if err := os.WriteFile(mutated, []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o644); err != nil {
-		return "", err
+		return fmt.Errorf("mutant %q: its text is in %s %d times, not once", m.name, m.file, n)
 	}
 	original, err := filepath.Abs(m.file)
 	if err != nil {
-		return "", err
+		return err
 	}
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: mutated}})
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "overlay.json")
-	return path, os.WriteFile(path, replace, 0o644)
+	replace[original] = filepath.Join(dir, filepath.Base(m.file))
+	return os.WriteFile(replace[original], []byte(strings.Replace(string(text), m.old, m.new, 1)), 0o600)
 }
 
 // matrix is the result as Markdown, and the error if a detector fails without a mutant, or a rule has no guard.

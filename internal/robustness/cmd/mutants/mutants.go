@@ -21,6 +21,7 @@ type detector struct {
 	name    string
 	servers bool   // needs a coordination cluster
 	parts   string // of the servers, if it needs others
+	seeded  bool   // built with package seeded
 	env     []string
 	command []string
 }
@@ -33,6 +34,12 @@ func (d detector) seeds(n int) detector {
 
 func tests(name, pkg, run string) detector {
 	return detector{name: name, command: []string{"go", "test", "-count=1", "-vet=off", "-run", run, pkg}}
+}
+
+func simulated(name, run string) detector {
+	d := tests(name, "./internal/robustness/simulation", run)
+	d.seeded = true
+	return d
 }
 
 func allBut(name, pkg, skip string) detector {
@@ -65,11 +72,11 @@ func (d *detector) campaign() bool { return strings.HasPrefix(d.name, "campaign"
 var (
 	scenarios  = allBut("tile scenarios", "./tile", "^TestRecoveryPoints$|^TestWhatIsLost|^TestRandomFaults$")
 	model      = tests("tile random", "./tile", "^TestRecoveryPoints$|^TestWhatIsLost|^TestRandomFaults$").seeds(60)
-	simulation = tests("simulation", "./internal/robustness/simulation",
+	simulation = simulated("simulation",
 		"^TestProtocolKeepsItsPromises$|^TestOneCopyAnswersAsSpecified$|^TestRestoredAuthority$")
-	watched         = tests("simulation, watched", "./internal/robustness/simulation", "^TestWatchers").seeds(150)
-	paid            = tests("simulation, paid", "./internal/robustness/simulation", "^TestPlayersPay").seeds(300)
-	lost            = tests("simulation, all lost", "./internal/robustness/simulation", "^TestEveryCopy").seeds(700)
+	watched         = simulated("simulation, watched", "^TestWatchers").seeds(150)
+	paid            = simulated("simulation, paid", "^TestPlayersPay").seeds(300)
+	lost            = simulated("simulation, all lost", "^TestEveryCopy").seeds(700)
 	bridgeTests     = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
 	bridgeRandom    = tests("bridge random", "./bridge", "^TestRandomFaults$")
 	admissionRandom = tests("admission random", "./admission", "^TestRandomFaults$")
