@@ -93,13 +93,35 @@ func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, err
 	case s.Epoch < t.floor:
 		return Reading, &FloorError{Tile: t.id, Floor: t.floor, Presented: s.Position}
 	}
-	t.floor = s.Epoch
 	if !covers(t.durable, s.Position) {
+		if err := c.served(ctx, t.id, &s); err != nil {
+			return Reading, err
+		}
+		t.floor = s.Epoch
 		if err := c.write(ctx, t, s); err != nil {
 			return Writing, err
 		}
 	}
 	return Marking, c.mark(ctx, t)
+}
+
+// served returns ErrUnserved for a snapshot that a rebase has laid while nobody has served on it: a tick later than its
+// own shows that every replica had confirmed the rebase, or an install above it. Until then a failover may undo it, and
+// who is confirmed in its place may be of a lower epoch, if the authority is restored.
+func (c *Checkpointer) served(ctx context.Context, tile fence.TileID, s *fence.Snapshot) error {
+	chunks, err := c.log.Read(ctx, []stream.Cursor{{Tile: tile, After: s.Seq - 1, Limit: 1}})
+	if err == nil {
+		err = chunks[0].Err
+	}
+	if err != nil {
+		return err
+	}
+	at := &chunks[0]
+	if len(at.Entries) == 0 || at.Entries[0].Position == s.Position && at.Entries[0].Kind != fence.KindRebase ||
+		at.Owner.Tick > s.Tick {
+		return nil
+	}
+	return fmt.Errorf("tile %s: snapshot at %s: %w", tile, s.Position, ErrUnserved)
 }
 
 // write puts the snapshot, and takes what the store has instead if that is as good.

@@ -278,6 +278,54 @@ func TestRegressRefused(t *testing.T) {
 	})
 }
 
+// TestARebaseThatNobodyServed: a claimant has rebased the tile on a master, and no replica may have that. It is made
+// durable once an owner has had a tick above it.
+func TestARebaseThatNobodyServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		before := w.play(tile, 5)
+		c := w.checkpointer([]fence.TileID{tile}, nil)
+		require.NoError(t, c.CheckpointNow(t.Context(), tile))
+		_, err := w.fence.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Tick: 5,
+			Seq: before.Seq + fence.RebaseJump, Blob: []byte("state"), Replaces: &before.Position})
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), checkpoint.ErrUnserved)
+		rebased, _, err := w.log.Log.Snapshot(t.Context(), tile)
+		require.NoError(t, err)
+		install := fence.Commit{Tile: tile, Epoch: 3, Contact: "c:1", Prev: rebased.Position, Tick: 5, Install: true}
+		_, err = w.fence.Commit(t.Context(), install)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), checkpoint.ErrUnserved)
+		assert.Equal(t, before.Position, w.stored(tile))
+
+		_, err = w.fence.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 3, Contact: "c:1", Prev: install.Next(),
+			Tick: 6})
+		require.NoError(t, err)
+		require.NoError(t, c.CheckpointNow(t.Context(), tile))
+		assert.Equal(t, rebased.Position, w.stored(tile))
+	})
+}
+
+// TestARebaseThatIsGone: a failover undoes a rebase that nobody served on, and the owner before it goes on. The
+// Checkpointer has not taken the rebase's epoch for one that was.
+func TestARebaseThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		before := w.play(tile, 5)
+		var promoted memfence.State // its entries are appended to, and never changed
+		w.fence.Update(tile, func(s *memfence.State) { promoted = *s })
+		c := w.checkpointer([]fence.TileID{tile}, nil)
+		_, err := w.fence.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Tick: 5,
+			Seq: before.Seq + fence.RebaseJump, Blob: []byte("state"), Replaces: &before.Position})
+		require.NoError(t, err)
+		require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), checkpoint.ErrUnserved)
+		w.fence.Update(tile, func(s *memfence.State) { *s = promoted })
+		later := w.play(tile, 2)
+		require.NoError(t, c.CheckpointNow(t.Context(), tile))
+		assert.Equal(t, later.Position, w.stored(tile))
+	})
+}
+
 // TestStoreAhead meets a checkpoint that somebody else wrote: the same one, a later one, and one of a
 // later epoch whose sequence the old epoch's loser had passed. None is a failure.
 func TestStoreAhead(t *testing.T) {

@@ -19,6 +19,8 @@
 //     itself, so any number of Checkpointers may work on one tile.
 //   - What Get returns is whole: the blob matches the checksum the owner gave it. A snapshot that does not
 //     is never written.
+//   - What a rebase has laid is written once an owner has served on it: before, it may be on a master that is being
+//     replaced (ErrUnserved).
 //   - The watermark moves only after the Store has confirmed the write. The stream is therefore not
 //     trimmed past a checkpoint, as long as the watermark's lease is alive.
 //   - One tile's trouble is its own: a write that fails or hangs is retried with jittered exponential

@@ -13,6 +13,9 @@ var (
 	ErrOlder = errors.New("the stored checkpoint is not older")
 	// ErrNoSnapshot means that the coordination store has no snapshot of the tile yet.
 	ErrNoSnapshot = errors.New("the tile has no snapshot yet")
+	// ErrUnserved means that a claimant has rebased the tile, and no owner has had a tick since: the rebase may not be
+	// confirmed, and is not made durable. The next attempt finds that it was, or that it is gone.
+	ErrUnserved = errors.New("no owner has served on the rebased snapshot yet")
 	// ErrThrottled means that the durable store refused for want of capacity. It comes inside a
 	// *fence.StoreError.
 	ErrThrottled = errors.New("throttled")

@@ -222,9 +222,10 @@ func (o *tileOwner) abandon() {
 // that is wrong must not use the epochs up.
 const farAbove = 1 << 20
 
-// outshone acquires the tile anew if watchers were shown an epoch above this owner's, and the store and the authority
-// have both forgotten that later owner: nothing of it is left to be read, but bridges and relays refuse what is of a
-// lower epoch, for good. So this owner's state goes on above it.
+// outshone acquires the tile anew if watchers were shown an epoch above this owner's, and the authority has forgotten
+// that later owner: bridges and relays refuse what is of a lower epoch, for good. If the store has forgotten it too,
+// this owner's state goes on above it. If not, the rebase, which names where this owner's history ends, is refused, and
+// the later owner's state is taken up.
 func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 	own := o.title.grant.Epoch
 	switch {
@@ -241,26 +242,12 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 	case err != nil && !errors.Is(err, errForgotten):
 		return nil //nolint:nilerr // the authority cannot be asked; the next trim tells again
 	}
-	// An authority that was restored says nothing of the later owner, and this one may have slept while it served. The
-	// store has forgotten it only if every copy takes a commit under this epoch.
-	refresh := o.next()
-	refresh.Replicas = fence.AllReplicas
-	if _, err := o.commit(ctx, refresh); err != nil {
-		return nil //nolint:nilerr // the next tick's commit finds the same, and repairs it; the next trim tells again
-	}
-	back, at := o.desk.read().State, o.history.Position
-	o.abandon()
+	o.cfg.Logger.Error("watchers were shown an epoch that the authority has forgotten; the tile goes on above it",
+		"shown", t.Shown, "epoch", own, "at", o.history.Position)
 	o.title.saw(t.Shown)
-	o.acquisition.replaces = &at
-	got, err := o.acquisition.run(ctx, fromMemory)
-	if err != nil {
-		return err
-	}
-	o.begin(got, back)
-	o.cfg.Logger.Error("authority and store had forgotten an owner that watchers know; the tile goes on above it",
-		"shown", t.Shown, "before", own, "epoch", o.title.grant.Epoch, "at", o.history.Position)
-	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rebased: true, At: o.history.Position})
-	return nil
+	at := o.history.Position
+	return o.acquireAnew(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrStale, Tile: o.tile, Epoch: own,
+		Current: fence.Owner{Tile: o.tile, Epoch: own, Contact: o.contact, Position: at}}, &at)
 }
 
 // reseal makes a durable store whole that was restored to an older state, and lacks this owner's seal or entries that

@@ -246,7 +246,8 @@ func (j journals) between(o *history.Operation, after int64) (end history.Positi
 
 // claimant is what a claimant knows of its own history.
 type claimant struct {
-	served bool // by its own word, or more than an install
+	served bool       // by its own word, or more than an install
+	tick   fence.Tick // of its last rebase
 	holds  history.Position
 	since  int64            // when it learned that
 	read   history.Position // where the journal ended that it has read since then
@@ -277,6 +278,10 @@ func (c *claimant) heard(t *Tile, o *history.Operation) {
 
 func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
 	at := written(o)
+	if o.Rebase.Tick < c.tick {
+		c.served = false // who rebases on what it holds never goes back: this is the state of the stores
+	}
+	c.tick = o.Rebase.Tick
 	base, served := c.holds, c.served && !t.rejoined[at]
 	switch replaces := o.Rebase.Replaces; {
 	case !served:
@@ -316,7 +321,7 @@ func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[strin
 	case e == nil || !e.Rebase:
 	case !c.read.IsZero() && e.Base == c.read:
 		return c.read
-	case t.onlyInstalls(read, e.Base):
+	case t.onlyInstalls(read, e.Base), t.onlyInstalls(e.Base, read):
 		return read
 	}
 	return known

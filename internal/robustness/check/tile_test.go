@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -115,6 +116,23 @@ func TestARebaseOfOneThatServed(t *testing.T) {
 		operations = append(operations, h.rebase("b", &first, rebased)) // all copies of the install were lost
 		judged := NewTile(&history.History{Records: []history.Record{life}, Operations: operations}, id)
 		require.Equal(t, want, judged.Entries[rebased].Base)
+	}
+}
+
+// TestARebaseThatGoesBack: an owner that has served rebases on what it holds, unless its tick goes back: it has given
+// its state up for that of the stores.
+func TestARebaseThatGoesBack(t *testing.T) {
+	first, lost := history.Position{Epoch: 1, Seq: 1, Chain: 1}, history.Position{Epoch: 1, Seq: 2, Chain: 2}
+	above := history.Position{Epoch: 2, Seq: 4098, Chain: 3}
+	again := history.Position{Epoch: 3, Seq: 8194, Chain: 4}
+	for tick, want := range map[fence.Tick]history.Position{6: lost, 5: first} {
+		var h script
+		operations := []history.Operation{h.commit("a", history.Position{}, first, 1), h.commit("a", first, lost, 1),
+			h.rebase("a", &lost, above), h.rebase("a", &first, again)}
+		operations[2].Rebase.Tick, operations[2].Result.Outcome = 6, history.Unconfirmed
+		operations[3].Rebase.Tick, operations[3].Rebase.State = tick, "another"
+		judged := NewTile(&history.History{Operations: operations}, id)
+		require.Equal(t, want, judged.Entries[again].Base)
 	}
 }
 

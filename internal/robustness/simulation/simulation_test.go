@@ -114,9 +114,9 @@ func TestEveryCopyIsLost(t *testing.T) {
 	promise(t, seeds(t, 25), Options{Restores: true, Loses: true, Watched: true})
 }
 
-// Players who pay, through gateways that are killed and hear of owners late, or never.
+// The whole system, with players who pay, through gateways that are killed and hear of owners late, or never.
 func TestPlayersPayOnce(t *testing.T) {
-	total := promise(t, seeds(t, 15), Options{Paid: true, Restores: true})
+	total := promise(t, seeds(t, 15), Options{Paid: true, Restores: true, Watched: true})
 	assert.Greater(t, total.Paid, 100, "players act")
 	assert.Greater(t, total.Refunded, 5, "and some get their price back")
 }
