@@ -84,24 +84,6 @@ func TestCheckpointOfAWholeStreamIsNotRestored(t *testing.T) {
 	})
 }
 
-// TestTheCheckpointOfATwinIsNotRestored: an authority that was restored has granted an epoch twice. One of its owners
-// serves. The other one has rebased on a master that had been replaced, and a checkpointer has copied that.
-func TestTheCheckpointOfATwinIsNotRestored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		d := w.wordsThenCheckpoint()
-		b := w.process("b:1", tile.Config{TakeOver: true})
-		b.say(t, "", "four")
-		require.NoError(t, b.drain())
-		d.snap.Position = fence.Position{Epoch: b.Status().Epoch, Seq: d.snap.Seq + fence.RebaseJump, Chain: 7}
-		c := w.process("c:1", tile.Config{TakeOver: true, Checkpoint: d.read})
-		c.say(t, "", "five")
-		assert.Greater(t, c.Status().Position.Seq, d.snap.Seq, "above what either of them has used")
-		require.NoError(t, c.drain())
-		assert.Equal(t, []string{"one", "two", "three", "four", "five"}, w.history())
-	})
-}
-
 func TestDurableStoreThatIsDownDoesNotKeepATileFromBooting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

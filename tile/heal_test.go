@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +14,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
-	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -223,97 +220,4 @@ func TestRulesThatRefuseACommittedBatchEndTheProcessor(t *testing.T) {
 		<-p.done
 		assert.ErrorContains(t, p.err, "an empty word")
 	})
-}
-
-// flaky is a commit path that loses requests and replies.
-type flaky struct {
-	mu   sync.Mutex
-	rng  *rand.Rand
-	next fence.CommitFn
-	rate int // one in rate calls misbehaves each way; zero: none
-}
-
-func (f *flaky) commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-	f.mu.Lock()
-	fate := 99
-	if f.rate > 0 {
-		fate = f.rng.IntN(f.rate)
-	}
-	f.mu.Unlock()
-	lost := &fence.StoreError{Op: "commit", Tile: c.Tile, Outcome: fence.ErrUnknownOutcome,
-		Err: errors.New("reply lost")}
-	switch fate {
-	case 0: // never arrived
-		return fence.Receipt{}, lost
-	case 1: // arrived, reply lost
-		_, _ = f.next(ctx, c)
-		return fence.Receipt{}, lost
-	}
-	return f.next(ctx, c)
-}
-
-// TestRandomFaults drives rival owners through lost replies, lost tails and lost owner hashes, and checks
-// that every acknowledged word is in the history exactly once, and no other is there twice.
-func TestRandomFaults(t *testing.T) {
-	for _, seed := range seed.Many(t, 20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { randomFaults(t, seed) })
-		})
-	}
-}
-
-func randomFaults(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	w := newWorld(t)
-	f := &flaky{rng: rand.New(rand.NewPCG(seed, 2)), rate: 8, next: w.store.Commit}
-	cfg := tile.Config{ConfirmEvery: never, SnapshotEvery: 7, Commit: f.commit, TakeOver: true}
-	var runners []*runner
-	owner := w.start("p0", cfg)
-	runners = append(runners, owner)
-	acknowledged := map[string]int{}
-	for i := range 120 {
-		word := fmt.Sprintf("w%d", i)
-		switch rng.IntN(12) {
-		case 0:
-			w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
-		case 1:
-			w.loseTail(rng.IntN(3)) // the owner lives, so nothing acknowledged may be lost
-		case 2:
-			time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
-			next := w.start(fmt.Sprintf("p%d", len(runners)), cfg)
-			runners = append(runners, next)
-			owner = next
-		}
-		for { // as a gateway does: until there is an outcome
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			o, err := owner.Submit(ctx, tile.Intent{Tile: testTile, ActionID: word, Body: []byte(word)})
-			cancel()
-			if err == nil {
-				require.Equal(t, stream.Applied, o)
-				acknowledged[word]++
-				break
-			}
-			require.NotErrorIs(t, err, fence.ErrInvalidArgument)
-			if errors.Is(err, tile.ErrRedirect) || errors.Is(err, tile.ErrUnresolved) {
-				owner = w.start(fmt.Sprintf("p%d", len(runners)), cfg)
-				runners = append(runners, owner)
-			}
-		}
-	}
-	f.mu.Lock()
-	f.rate = 0
-	f.mu.Unlock()
-	time.Sleep(10 * time.Second)
-	for _, r := range runners {
-		err := r.drain()
-		require.True(t, err == nil || errors.Is(err, tile.ErrSuperseded) || errors.Is(err, fence.ErrLost), "%v", err)
-	}
-	count := map[string]int{}
-	for _, word := range w.history() {
-		count[word]++
-	}
-	for word := range acknowledged {
-		require.Equal(t, 1, count[word], "%s; history: %s", word, strings.Join(w.history(), " "))
-	}
-	require.Len(t, count, len(acknowledged))
 }

@@ -154,7 +154,7 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 func (a *acquisition) judge(ctx context.Context, c *durable.State) (durable.Standing, error) {
 	at := c.At
 	if !a.writesThrough() {
-		return durable.Compare(a.history.Position, at, int64(c.Tick())-int64(a.history.Tick)), nil
+		return durable.Compare(a.history.Position, at), nil
 	}
 	if at == a.history.Position || at.IsZero() {
 		return durable.StreamReaches, nil

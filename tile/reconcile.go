@@ -46,9 +46,15 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 	case forgotten:
 		return o.repair(ctx, fromMemory, refused) // no other owner has the tile, but this epoch proves nothing any more
 	}
+	return o.makeGood(ctx, err, refused)
+}
+
+// makeGood restores what the store has lost of a tile that is this owner's, as the authority has just said.
+func (o *tileOwner) makeGood(ctx context.Context, err error, refused *fence.RefusedError) error {
 	switch {
-	case errors.Is(err, fence.ErrNoOwner):
-		// Expired, deleted or lost. The authority has just said that the tile is ours: install again.
+	case errors.Is(err, fence.ErrNoOwner) && o.belowCheckpoint(ctx):
+		return o.repair(ctx, fromMemory, refused)
+	case errors.Is(err, fence.ErrNoOwner): // expired, deleted or lost
 		o.pending.commit.Install, o.pending.commit.Replicas = true, fence.AllReplicas
 		return nil
 	case errors.Is(err, fence.ErrBehind):
@@ -61,6 +67,18 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 		return o.repair(ctx, fromMemory, refused)
 	}
 	return err
+}
+
+// belowCheckpoint reports whether the durable store has the state of a later owner, of whom neither store nor authority
+// has anything left. What this owner commits under its own epoch would be replaced by that state at the next take-over.
+func (o *tileOwner) belowCheckpoint(ctx context.Context) bool {
+	a := o.acquisition
+	if a.writesThrough() {
+		return false
+	}
+	at := a.durable.Ask(ctx, &a.beside)().At
+	a.saw(fence.Owner{Position: at})
+	return at.Epoch > o.title.grant.Epoch
 }
 
 // whose is verify after a refusal. Clients go to the owner that the store named until the authority has answered, and
@@ -231,6 +249,8 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 	switch {
 	case t == nil || t.Shown <= own:
 		return nil
+	case o.pending != nil && !o.pending.commit.Refresh():
+		return nil // the stream may end with this batch, or without it; the next trim tells again
 	case t.Shown > own+farAbove:
 		o.cfg.Logger.Error("a consumer of the stream tells an epoch that cannot be; it is ignored", "told", t.Shown,
 			"epoch", own)

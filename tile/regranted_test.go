@@ -140,40 +140,52 @@ func TestAnOwnersEarlierEpochIsGrantedToAnother(t *testing.T) {
 	})
 }
 
-// TestAnOwnerGoesOnAboveTheCheckpoint: an owner that slept restores its tile from memory, since every copy is lost, and
-// a later owner's checkpoint is there. What it commits from then on is not replaced by that at the next take-over.
+// TestAnOwnerGoesOnAboveTheCheckpoint: an owner that slept goes on from memory, or where it was, since every copy is
+// lost that came after, and a later owner's checkpoint is there. What it commits from then on is not replaced by that
+// at the next take-over.
 func TestAnOwnerGoesOnAboveTheCheckpoint(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSleepers(t)
-		defer s.end()
-		var d durable
-		cfg := tile.Config{Checkpoint: d.read}
-		a := s.takes(cfg)
-		a.say(t, "x", "one")
-		s.sleep(0)
-		b := s.takes(cfg)
-		b.say(t, "y", "b1")
-		s.sleep(1)
-		c := s.takes(cfg)
-		c.say(t, "z", "c1")
-		require.NoError(t, c.drain())
-		var err error
-		d.snap, d.found, err = s.w.log.Snapshot(t.Context(), testTile)
-		require.NoError(t, err)
-		require.EqualValues(t, 3, d.snap.Epoch)
-		s.setBack(memfence.State{})
-		s.wake(0)
-		for i := range 30 {
-			a.say(t, "", fmt.Sprint("a", i))
-		}
-		require.Greater(t, a.Status().Epoch, d.snap.Epoch)
-		confirmed := s.w.history()
-		s.sleep(0)
-		time.Sleep(time.Second)
-		e := s.takes(cfg)
-		e.say(t, "", "e1")
-		assert.Equal(t, append(confirmed, "e1"), s.w.history())
-	})
+	for _, left := range []bool{false, true} {
+		t.Run(fmt.Sprintf("its own history is left=%t", left), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testAboveTheCheckpoint(t, left) })
+		})
+	}
+}
+
+func testAboveTheCheckpoint(t *testing.T, left bool) {
+	s := newSleepers(t)
+	defer s.end()
+	var d durable
+	cfg := tile.Config{Checkpoint: d.read}
+	a := s.takes(cfg)
+	a.say(t, "x", "one")
+	s.sleep(0)
+	var before memfence.State
+	if left {
+		before = s.copy()
+		before.Owner = fence.Owner{}
+	}
+	b := s.takes(cfg)
+	b.say(t, "y", "b1")
+	s.sleep(1)
+	c := s.takes(cfg)
+	c.say(t, "z", "c1")
+	require.NoError(t, c.drain())
+	var err error
+	d.snap, d.found, err = s.w.log.Snapshot(t.Context(), testTile)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, d.snap.Epoch)
+	s.setBack(before)
+	s.wake(0)
+	for i := range 30 {
+		a.say(t, "", fmt.Sprint("a", i))
+	}
+	require.Greater(t, a.Status().Epoch, d.snap.Epoch)
+	confirmed := s.w.history()
+	s.sleep(0)
+	time.Sleep(time.Second)
+	e := s.takes(cfg)
+	e.say(t, "", "e1")
+	assert.Equal(t, append(confirmed, "e1"), s.w.history())
 }
 
 // TestAnOwnerKnowsItsHistoryAfterManyAttempts: an owner that could not decide for long whether another has gone on in

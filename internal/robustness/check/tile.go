@@ -312,7 +312,7 @@ func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[strin
 	}
 	known, ok := states[o.Rebase.State]
 	// Two empty tiles look the same: what a rebase restored came before it. An install adds nothing to a state.
-	if !ok || known.Seq >= o.Rebase.Next.Seq || t.descends(read, known) {
+	if !ok || known.Seq >= o.Rebase.Next.Seq || t.descends(read, known) && !t.after(read, o.Rebase.Tick) {
 		return read
 	}
 	// Two claimants that read the same journal make the same state, and so do two that go on from the same history: one
@@ -325,6 +325,12 @@ func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[strin
 		return read
 	}
 	return known
+}
+
+// after reports whether the history at a position is of a later tick.
+func (t *Tile) after(at history.Position, tick fence.Tick) bool {
+	e := t.Entries[at]
+	return e != nil && e.Tick > tick
 }
 
 // onlyInstalls reports whether the history that ends at a position has nothing but installs above another.

@@ -3,6 +3,7 @@ package simulation
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
@@ -66,8 +67,20 @@ func (d *durable) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) 
 	return *tail, nil
 }
 
-// Get implements checkpoint.Store.
-func (d *durable) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+// patience is how long a read of the durable store waits for an answer, before it is sent again.
+const patience = 300 * time.Millisecond
+
+// Get implements checkpoint.Store. The store's client sends a read again, as long as its caller waits.
+func (d *durable) Get(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error) {
+	for again := true; again; again = err != nil && ctx.Err() == nil && d.host.awake() == nil {
+		s, found, err = d.get(ctx, tile)
+	}
+	return s, found, err
+}
+
+func (d *durable) get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	found, s := new(bool), new(fence.Snapshot)
 	err := d.at(ctx, "get", tile, func(ctx context.Context) (err error) {
 		*s, *found, err = d.Store.Get(ctx, tile)

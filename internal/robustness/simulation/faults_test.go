@@ -105,7 +105,7 @@ func (b *breaker) pauseMaster(ctx context.Context) {
 }
 
 // isolateMaster gives the master a successor while some clients still reach it, and calls meanwhile. Gateways that run
-// now reach no other.
+// now reach no other, and what an owner sends it before may come while they ask it.
 func (b *breaker) isolateMaster(ctx context.Context, meanwhile func()) {
 	if m := b.market; m != nil {
 		for _, c := range m.counters {
@@ -117,6 +117,10 @@ func (b *breaker) isolateMaster(ctx context.Context, meanwhile func()) {
 	}
 	m, _ := b.cluster.masterNow()
 	b.cutReplicas(ctx)
+	if c := b.server(b.tile()); c != nil && b.rng.IntN(2) == 0 {
+		c.host.slowDown(true)
+		defer c.host.slowDown(false)
+	}
 	b.rest(ctx, 300*time.Millisecond, 2*time.Second)
 	b.promote()
 	b.rest(ctx, 0, 3*time.Second)
@@ -388,7 +392,8 @@ func (b *breaker) grantTwice(ctx context.Context) {
 
 // loseEveryCopy lets an owner and its successors sleep, sets every copy of their tile back to what the last of them had
 // committed a while before, and mostly the authority to the first. Then all of them wake, one after the other, and
-// sometimes another claimant comes before.
+// sometimes another claimant comes before. Or the successors die, the copies are set back to the first owner's, and it
+// wakes alone, below a checkpoint of theirs.
 func (b *breaker) loseEveryCopy(ctx context.Context) {
 	id := b.tile()
 	c, row, before := b.server(id), b.registry.current(id), tileCopy{}
@@ -397,9 +402,17 @@ func (b *breaker) loseEveryCopy(ctx context.Context) {
 	}
 	c.host.pause()
 	asleep := []*claimant{c}
+	alone := b.rng.IntN(2) == 0
+	if alone {
+		before = b.cluster.keep(id)
+	}
 	for range 1 + b.rng.IntN(2) {
 		later := b.start(id, func(*tile.Config) {})
 		b.rest(ctx, time.Second, ownerTTL)
+		if alone {
+			b.crash(later)
+			continue
+		}
 		before = b.cluster.keep(id)
 		b.rest(ctx, 0, 10*tickInterval)
 		later.host.pause()
@@ -415,7 +428,7 @@ func (b *breaker) loseEveryCopy(ctx context.Context) {
 		b.rest(ctx, time.Second, ownerTTL)
 	}
 	b.rng.Shuffle(len(asleep), func(i, j int) { asleep[i], asleep[j] = asleep[j], asleep[i] })
-	for _, c := range asleep { // not two at one instant, even when ctx has ended
+	for _, c := range asleep {
 		c.host.resume()
 		_ = sleep(context.Background(), time.Duration(5+b.rng.IntN(15))*tickInterval)
 	}

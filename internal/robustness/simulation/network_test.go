@@ -49,6 +49,7 @@ type host struct {
 	killed  bool
 	route   int  // node it takes for the master
 	parted  bool // it reaches no other
+	slow    bool // half of its commits come late
 }
 
 func newHost(net *network, name string, seed uint64) *host {
@@ -89,6 +90,19 @@ func (h *host) part(parted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.parted = parted
+}
+
+// slowDown makes commits come late, or in time.
+func (h *host) slowDown(slow bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slow = slow
+}
+
+func (h *host) isSlow() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.slow
 }
 
 func (h *host) isParted() bool {
@@ -146,6 +160,9 @@ func (h *host) fate(op string) fate {
 	}
 	if op == forwarding && h.isParted() {
 		return answerIsLost // a partition that only requests get through
+	}
+	if op == "commit" && h.isSlow() && h.intN(op, 2) == 0 {
+		return isLate
 	}
 	switch h.intN(op, 60) {
 	case 0:

@@ -212,16 +212,12 @@ func (s Standing) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // same or a higher epoch that the stream does not reach is later than the stream: the owner and the newest end
 // of the stream were lost together. A stream of a higher epoch and a lower sequence belongs to an owner that
 // began without the snapshot and has served since; what it lacks was void before, so its state stands, but
-// its sequence has to be moved above those already used. So it is with a snapshot of the same epoch whose owner
-// rebased, and did not commit its way there: a tick has one batch at most. An authority that was restored had granted
-// the epoch twice, and that owner wrote to a master that had been replaced.
-//
-// ticks is by how much the snapshot's tick is above that of the stream's end.
-func Compare(ends, durable fence.Position, ticks int64) Standing {
-	switch apart := int64(durable.Seq) - int64(ends.Seq); {
-	case durable.Epoch <= ends.Epoch && apart <= 0:
+// its sequence has to be moved above those already used.
+func Compare(ends, durable fence.Position) Standing {
+	switch {
+	case durable.Epoch <= ends.Epoch && durable.Seq <= ends.Seq:
 		return StreamReaches
-	case durable.Epoch < ends.Epoch, durable.Epoch == ends.Epoch && apart > max(ticks, fence.RebaseJump/2):
+	case durable.Epoch < ends.Epoch:
 		return StreamWentOn
 	}
 	return Ahead

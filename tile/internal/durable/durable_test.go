@@ -29,15 +29,13 @@ func entries(t *testing.T, events ...string) (all []fence.Entry) {
 func TestDurableStateAgainstTheStream(t *testing.T) {
 	at := func(e fence.Epoch, s fence.Seq) fence.Position { return fence.Position{Epoch: e, Seq: s, Chain: 1} }
 	const jump = fence.RebaseJump
-	assert.Equal(t, StreamReaches, Compare(at(2, 10), at(2, 10), 0))
-	assert.Equal(t, StreamReaches, Compare(at(3, 10), at(2, 9), -1))
-	assert.Equal(t, Ahead, Compare(at(2, 10), at(2, 11), 1))
-	assert.Equal(t, Ahead, Compare(at(2, 10), at(2, 10+2*jump), 2*jump), "it was long without replicas")
-	assert.Equal(t, Ahead, Compare(at(2, 10), at(2, 20), -30), "the tick of what was lost was seen")
-	assert.Equal(t, Ahead, Compare(at(2, 10), at(3, 5), 0))
-	assert.Equal(t, Ahead, Compare(at(2, 10), at(3, 10+jump), 0), "a later owner has rebased")
-	assert.Equal(t, StreamWentOn, Compare(at(3, 10), at(2, 11), 1))
-	assert.Equal(t, StreamWentOn, Compare(at(2, 10), at(2, 10+jump), 5), "another owner of the epoch has rebased")
+	assert.Equal(t, StreamReaches, Compare(at(2, 10), at(2, 10)))
+	assert.Equal(t, StreamReaches, Compare(at(3, 10), at(2, 9)))
+	assert.Equal(t, Ahead, Compare(at(2, 10), at(2, 11)))
+	assert.Equal(t, Ahead, Compare(at(2, 10), at(2, 10+2*jump)), "it was long without replicas")
+	assert.Equal(t, Ahead, Compare(at(2, 10), at(3, 5)))
+	assert.Equal(t, Ahead, Compare(at(2, 10), at(3, 10+jump)), "a later owner has rebased")
+	assert.Equal(t, StreamWentOn, Compare(at(3, 10), at(2, 11)))
 
 	tail := entries(t, "a", "b", "c")
 	h := &stream.Recovery{Entries: tail}
