@@ -166,7 +166,8 @@ func (c *Checkpointer) owesMark(t *tileState) bool {
 }
 
 func (t *tileState) markWrite() stream.MarkWrite {
-	return stream.MarkWrite{Tile: t.id, Consumer: stream.Checkpointed, Seq: t.durable.Seq}
+	// The store refuses what is of a lower epoch, for good: an owner that serves below it is to hear of that.
+	return stream.MarkWrite{Tile: t.id, Consumer: stream.Checkpointed, Seq: t.durable.Seq, Shown: t.durable.Epoch}
 }
 
 // wasMarked notes the answer to a mark. Being told to resync is no failure: the mark is in force, and what was

@@ -326,6 +326,20 @@ func TestARebaseThatIsGone(t *testing.T) {
 	})
 }
 
+// TestItTellsTheDurableEpoch: an owner below it, where store and authority have forgotten a later one, hears of that.
+func TestItTellsTheDurableEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.play(tile, 5)
+		w.promote(tile)
+		w.play(tile, 1)
+		require.NoError(t, w.checkpointer([]fence.TileID{tile}, nil).CheckpointNow(t.Context(), tile))
+		trimmed, err := w.log.Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, trimmed.Shown)
+	})
+}
+
 // TestStoreAhead meets a checkpoint that somebody else wrote: the same one, a later one, and one of a
 // later epoch whose sequence the old epoch's loser had passed. None is a failure.
 func TestStoreAhead(t *testing.T) {

@@ -36,7 +36,7 @@ func OneWriter(t *Tile) {
 		}
 		at := o.Result.Position
 		kept := t.survived(at) && o.Kind != history.Rebase
-		if restored && !kept && (!confirmed(o) || t.lost(o.At)) {
+		if restored && (t.lost(o.At) || !kept && !confirmed(o)) {
 			continue
 		}
 		first, known := authors[at.Epoch]

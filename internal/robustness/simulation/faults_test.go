@@ -397,7 +397,7 @@ func (b *breaker) grantTwice(ctx context.Context) {
 func (b *breaker) loseEveryCopy(ctx context.Context) {
 	id := b.tile()
 	c, row, before := b.server(id), b.registry.current(id), tileCopy{}
-	if c == nil {
+	if c == nil || c.Status().State != tile.Serving {
 		return
 	}
 	c.host.pause()
@@ -410,13 +410,17 @@ func (b *breaker) loseEveryCopy(ctx context.Context) {
 		later := b.start(id, func(*tile.Config) {})
 		b.rest(ctx, time.Second, ownerTTL)
 		if alone {
-			b.crash(later)
 			continue
 		}
 		before = b.cluster.keep(id)
 		b.rest(ctx, 0, 10*tickInterval)
 		later.host.pause()
 		asleep = append(asleep, later)
+	}
+	for _, later := range b.living(id) {
+		if alone && later != c {
+			b.crash(later) // whoever has begun above what is left would take another's history for its own past
+		}
 	}
 	b.cluster.setBack(id, before)
 	b.recorder.Fault(history.FaultInfo{Name: "every copy is lost", Failover: true, Loses: true})

@@ -37,10 +37,13 @@ const (
 	broken verdict = "broken" // the mutant does not build, or the detector could not decide
 )
 
-// patience bounds one detector: a mutant that makes it hang, or turn without end, is caught. Those with servers take
-// longer.
+// patience bounds one detector: a mutant that makes it hang, or turn without end, is caught. Those with servers, or many
+// seeds, take longer.
 func (d *detector) patience() time.Duration {
-	if d.servers || d.campaign() {
+	switch {
+	case d.seeded:
+		return 8 * time.Minute
+	case d.servers, d.campaign():
 		return 4 * time.Minute
 	}
 	return 2 * time.Minute
