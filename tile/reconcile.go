@@ -52,7 +52,7 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 // makeGood restores what the store has lost of a tile that is this owner's, as the authority has just said.
 func (o *tileOwner) makeGood(ctx context.Context, err error, refused *fence.RefusedError) error {
 	switch {
-	case errors.Is(err, fence.ErrNoOwner) && o.belowCheckpoint(ctx):
+	case !refused.Current.Present() && o.belowCheckpoint(ctx):
 		return o.repair(ctx, fromMemory, refused)
 	case errors.Is(err, fence.ErrNoOwner): // expired, deleted or lost
 		o.pending.commit.Install, o.pending.commit.Replicas = true, fence.AllReplicas

@@ -28,7 +28,7 @@ func OwnerKeeps(t *Tile) {
 			continue
 		}
 		before := held[o.Actor()]
-		back := before != nil && (replayed(o, before) || t.rejoined[o.Result.Position])
+		back := before != nil && (t.replayed(o, before) || t.rejoined[o.Result.Position])
 		if t.gaveUp(o) {
 			if back {
 				delete(held, o.Actor())
@@ -59,10 +59,15 @@ func (t *Tile) follows(o, before *history.Operation) {
 	}
 }
 
-// replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch: another
-// claimant owned the tile in between.
-func replayed(o, before *history.Operation) bool {
-	return o.Kind == history.Commit && o.Commit.Install && o.Commit.Epoch > before.Result.Position.Epoch
+// replayed reports whether a claimant came back as a newcomer, by an install under a higher epoch, or by a rebase on
+// the state of one: another claimant owned the tile in between.
+func (t *Tile) replayed(o, before *history.Operation) bool {
+	held := before.Result.Position.Epoch
+	if o.Kind == history.Rebase {
+		e := t.Entries[o.Result.Position]
+		return e != nil && e.Base.Epoch > held
+	}
+	return o.Commit.Install && o.Commit.Epoch > held
 }
 
 // settles reports whether an answer made its batch part of the claimant's state: an install counts when it

@@ -177,11 +177,11 @@ func (t *Tile) gatherReported() {
 // journal if that is further.
 func (t *Tile) findBases() {
 	claimants := claimants{}
-	states := map[string]history.Position{} // by checksum: where a tile was in that state
+	states := map[string][]history.Position{} // by checksum: where the tile was in that state
 	bases, journals, lives := t.bases(), t.journals(), t.lives()
 	for _, o := range t.Operations {
 		for len(bases) > 0 && bases[0].At < o.At {
-			states[bases[0].Snapshot.State] = bases[0].Snapshot.Position
+			states[bases[0].Snapshot.State] = append(states[bases[0].Snapshot.State], bases[0].Snapshot.Position)
 			bases = bases[1:]
 		}
 		for ; len(lives) > 0 && lives[0].At < o.At; lives = lives[1:] {
@@ -190,7 +190,7 @@ func (t *Tile) findBases() {
 		c := claimants.of(o.Actor())
 		switch o.Kind {
 		case history.Snapshot:
-			states[o.Snapshot.State] = o.Snapshot.Position
+			states[o.Snapshot.State] = append(states[o.Snapshot.State], o.Snapshot.Position)
 		case history.Commit:
 			c.heard(t, o)
 		case history.Rebase:
@@ -276,7 +276,7 @@ func (c *claimant) heard(t *Tile, o *history.Operation) {
 	c.served = c.served || !o.Commit.Install && o.Applied()
 }
 
-func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]history.Position) {
+func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string][]history.Position) {
 	at := written(o)
 	if o.Rebase.Tick < c.tick {
 		c.served = false // who rebases on what it holds never goes back: this is the state of the stores
@@ -298,21 +298,28 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string]his
 	if o.Result.Outcome == history.OK {
 		c.served, c.holds, c.since = true, o.Result.Position, o.Returned
 	}
-	if _, known := states[o.Rebase.State]; !known {
-		states[o.Rebase.State] = at
+	if len(states[o.Rebase.State]) == 0 {
+		states[o.Rebase.State] = []history.Position{at}
 	}
 }
 
 // newcomersBase is what a claimant took up that goes on from the stores: what it replaces, or, where the tile is known
 // to have had that state, what it restored.
-func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states map[string]history.Position) history.Position {
+func (t *Tile) newcomersBase(
+	o *history.Operation, c *claimant, states map[string][]history.Position,
+) history.Position {
 	read := c.holds
 	if o.Rebase.Replaces != nil {
 		read = *o.Rebase.Replaces
 	}
-	known, ok := states[o.Rebase.State]
-	// Two empty tiles look the same: what a rebase restored came before it. An install adds nothing to a state.
-	if !ok || known.Seq >= o.Rebase.Next.Seq || t.descends(read, known) && !t.after(read, o.Rebase.Tick) {
+	var known history.Position // the last: two empty tiles look the same, and what a rebase restored came before it
+	for _, p := range states[o.Rebase.State] {
+		if p.Seq < o.Rebase.Next.Seq {
+			known = p
+		}
+	}
+	// An install adds nothing to a state.
+	if known.IsZero() || t.descends(read, known) && !t.after(read, o.Rebase.Tick) {
 		return read
 	}
 	// Two claimants that read the same journal make the same state, and so do two that go on from the same history: one

@@ -37,8 +37,8 @@ const (
 	broken verdict = "broken" // the mutant does not build, or the detector could not decide
 )
 
-// patience bounds one detector: a mutant that makes it hang, or turn without end, is caught. Those with servers, or many
-// seeds, take longer.
+// patience bounds one detector: a mutant that makes it hang, or turn without end, is caught. Those with servers, or
+// with many seeds, take longer.
 func (d *detector) patience() time.Duration {
 	switch {
 	case d.seeded:

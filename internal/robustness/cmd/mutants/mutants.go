@@ -173,7 +173,7 @@ var mutants = []mutant{
 		"	}\n	return a.rebase",
 		[]detector{scenarios, lost}},
 	{"an owner whose hash is gone stays below the checkpoint", "an owner goes on above every epoch that is durable",
-		reconcile, "fence.ErrNoOwner) && o.belowCheckpoint(ctx):", "fence.ErrNoOwner) && err == nil:",
+		reconcile, "	case !refused.Current.Present() && o.belowCheckpoint(ctx):", "	case err == nil:",
 		[]detector{scenarios, lost}},
 	{"an undecided owner does not ask again", "a refused owner asks before it presents a rebase", "tile/install.go",
 		"return a.giveWayOrAsk(ctx, refused)", "return a.giveWay(ctx, refused)",
