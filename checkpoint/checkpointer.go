@@ -126,7 +126,7 @@ func (c *Checkpointer) Remove(tiles ...fence.TileID) {
 // concurrency, and reports it to the hooks as Run does.
 //
 // A nil error means that the store holds the tile's latest snapshot and the watermark says so. Errors: a
-// *fence.ArgumentError for a tile that was not added; ErrNoSnapshot; a *fence.CorruptError, *FloorError
+// *fence.ArgumentError for a tile that was not added; ErrNoSnapshot; ErrUnserved; a *fence.CorruptError, *FloorError
 // or *OlderError for a snapshot that must not be written (see SkippedInfo); otherwise what the store or
 // the log answered, and the tile is retried by Run.
 func (c *Checkpointer) CheckpointNow(ctx context.Context, tile fence.TileID) error {

@@ -289,13 +289,13 @@ func TestARebaseThatNobodyServed(t *testing.T) {
 		_, err := w.fence.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Tick: 5,
 			Seq: before.Seq + fence.RebaseJump, Blob: []byte("state"), Replaces: &before.Position})
 		require.NoError(t, err)
-		require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), checkpoint.ErrUnserved)
+		require.ErrorContains(t, c.CheckpointNow(t.Context(), tile), "no owner has served")
 		rebased, _, err := w.log.Log.Snapshot(t.Context(), tile)
 		require.NoError(t, err)
 		install := fence.Commit{Tile: tile, Epoch: 3, Contact: "c:1", Prev: rebased.Position, Tick: 5, Install: true}
 		_, err = w.fence.Commit(t.Context(), install)
 		require.NoError(t, err)
-		require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), checkpoint.ErrUnserved)
+		require.ErrorContains(t, c.CheckpointNow(t.Context(), tile), "no owner has served")
 		assert.Equal(t, before.Position, w.stored(tile))
 
 		_, err = w.fence.Commit(t.Context(), fence.Commit{Tile: tile, Epoch: 3, Contact: "c:1", Prev: install.Next(),
@@ -318,7 +318,7 @@ func TestARebaseThatIsGone(t *testing.T) {
 		_, err := w.fence.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Tick: 5,
 			Seq: before.Seq + fence.RebaseJump, Blob: []byte("state"), Replaces: &before.Position})
 		require.NoError(t, err)
-		require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), checkpoint.ErrUnserved)
+		require.ErrorContains(t, c.CheckpointNow(t.Context(), tile), "no owner has served")
 		w.fence.Update(tile, func(s *memfence.State) { *s = promoted })
 		later := w.play(tile, 2)
 		require.NoError(t, c.CheckpointNow(t.Context(), tile))
