@@ -95,7 +95,7 @@ func (b *Backends) exists(more func(fence.TileID) error) func(fence.TileID) erro
 	if tiles == nil {
 		tiles = func(id fence.TileID) error {
 			if err := tilehost.Cells(id); err != nil {
-				return fmt.Errorf("%w, and Backends.Tiles is not set", err)
+				return fmt.Errorf("%w; to number tiles yourself, set Backends.Tiles to what accepts them", err)
 			}
 			return nil
 		}

@@ -32,7 +32,7 @@ func (h *Host) allow(id fence.TileID) error {
 	}
 	if err := h.cfg.Allow(id); err != nil {
 		return &fence.ArgumentError{Field: "tile", Value: id,
-			Want: "one that Config.Allow lets this host run: " + err.Error()}
+			Want: "one that this host may run (Config.Allow): " + err.Error()}
 	}
 	return nil
 }
