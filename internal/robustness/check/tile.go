@@ -318,8 +318,7 @@ func (t *Tile) newcomersBase(
 			known = p
 		}
 	}
-	// An install adds nothing to a state.
-	if known.IsZero() || t.descends(read, known) && !t.after(read, o.Rebase.Tick) {
+	if known.IsZero() || t.onlyInstalls(read, known) { // an install adds nothing to a state
 		return read
 	}
 	// Two claimants that read the same journal make the same state, and so do two that go on from the same history: one
@@ -332,12 +331,6 @@ func (t *Tile) newcomersBase(
 		return read
 	}
 	return known
-}
-
-// after reports whether the history at a position is of a later tick.
-func (t *Tile) after(at history.Position, tick fence.Tick) bool {
-	e := t.Entries[at]
-	return e != nil && e.Tick > tick
 }
 
 // onlyInstalls reports whether the history that ends at a position has nothing but installs above another.
