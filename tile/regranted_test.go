@@ -145,13 +145,16 @@ func TestAnOwnersEarlierEpochIsGrantedToAnother(t *testing.T) {
 // at the next take-over.
 func TestAnOwnerGoesOnAboveTheCheckpoint(t *testing.T) {
 	for _, left := range []bool{false, true} {
-		t.Run(fmt.Sprintf("its own history is left=%t", left), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testAboveTheCheckpoint(t, left) })
-		})
+		for _, known := range []bool{true, false} {
+			name := fmt.Sprintf("its own history is left=%t, the authority knows it=%t", left, known)
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testAboveTheCheckpoint(t, left, known) })
+			})
+		}
 	}
 }
 
-func testAboveTheCheckpoint(t *testing.T, left bool) {
+func testAboveTheCheckpoint(t *testing.T, left, known bool) {
 	s := newSleepers(t)
 	defer s.end()
 	var d durable
@@ -175,6 +178,7 @@ func testAboveTheCheckpoint(t *testing.T, left bool) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, d.snap.Epoch)
 	s.setBack(before)
+	s.authority.restore(t, known)
 	s.wake(0)
 	for i := range 30 {
 		a.say(t, "", fmt.Sprint("a", i))
