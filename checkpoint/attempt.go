@@ -105,9 +105,9 @@ func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, err
 	return Marking, c.mark(ctx, t)
 }
 
-// served returns ErrUnserved for the snapshot of a rebase, until the owner hash has a later tick. An owner has ticks only
-// after every replica has confirmed its rebase or install. Before, a failover may undo the rebase, and if the authority
-// is restored, the owner that is confirmed instead may have a lower epoch.
+// served returns ErrUnserved for the snapshot of a rebase, until the owner hash has a later tick. An owner has ticks
+// only after every replica has confirmed its rebase or install. Before, a failover may undo the rebase, and if the
+// authority is restored, the owner that is confirmed instead may have a lower epoch.
 func (c *Checkpointer) served(ctx context.Context, tile fence.TileID, s *fence.Snapshot) error {
 	chunks, err := c.log.Read(ctx, []stream.Cursor{{Tile: tile, After: s.Seq - 1, Limit: 1}})
 	if err == nil {
