@@ -41,10 +41,10 @@ func (c *checker) run() {
 
 func (c *checker) check(hubs []*hub) {
 	cursors := make([]stream.Cursor, 0, len(hubs))
-	asked := make([]*hub, 0, len(hubs))
+	asked, numbers := make([]*hub, 0, len(hubs)), make([]uint64, 0, len(hubs))
 	for _, h := range hubs {
-		if at, ok := h.position(); ok {
-			asked = append(asked, h)
+		if at, number, ok := h.compareFrom(); ok {
+			asked, numbers = append(asked, h), append(numbers, number)
 			cursors = append(cursors, stream.Cursor{Tile: h.tile, After: at.Seq, Limit: checkLimit})
 		}
 	}
@@ -56,6 +56,9 @@ func (c *checker) check(hubs []*hub) {
 	chunks, err := c.log.Read(ctx, cursors)
 	if err != nil {
 		c.cfg.Logger.Warn("comparison with the store failed", "tiles", len(cursors), "error", err)
+		for _, h := range asked {
+			h.notCompared()
+		}
 		return
 	}
 	for i, h := range asked {
@@ -66,7 +69,7 @@ func (c *checker) check(hubs []*hub) {
 				break
 			}
 		}
-		h.checked(chunk, checkLimit)
+		h.checked(chunk, checkLimit, numbers[i])
 		if !chunk.Owner.Present() && h.dueLast() {
 			if last, err := c.log.Last(ctx, h.tile); err == nil {
 				h.checkedLast(last)
@@ -75,11 +78,19 @@ func (c *checker) check(hubs []*hub) {
 	}
 }
 
-// position is where the view stands; ok is false while there is nothing to compare.
-func (h *hub) position() (at fence.Position, ok bool) {
+// compareFrom is where the view stands, and the number of the read; ok is false while there is nothing to compare.
+func (h *hub) compareFrom() (at fence.Position, number uint64, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.view.at, h.view.loaded && !h.repairing && !h.closed
+	h.begun++
+	return h.view.at, h.begun, h.view.loaded && !h.repairing && !h.closed
+}
+
+// notCompared lets clients that hold more than the view ask for a repair: if that fails too, they are told.
+func (h *hub) notCompared() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.callAhead()
 }
 
 // dueLast reports whether to read the last position of a tile that has no owner hash. Such a tile does
@@ -107,12 +118,13 @@ func (h *hub) checkedLast(p fence.Position) {
 }
 
 // checked compares the view with what the store says follows it.
-func (h *hub) checked(c *stream.Chunk, limit int) {
+func (h *hub) checked(c *stream.Chunk, limit int, number uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.repairing || !h.view.loaded {
 		return
 	}
+	defer h.callAhead()
 	h.view.setOwner(c.Owner)
 	for i := range c.Entries {
 		b := &batch{Entry: c.Entries[i].Watched(fence.AreaSet{})}
@@ -131,6 +143,8 @@ func (h *hub) checked(c *stream.Chunk, limit int) {
 		h.ask(wantFull) // a snapshot may lie past it by now
 	case len(c.Entries) >= limit:
 		h.ask(wantTail) // there may be more
+	default:
+		h.answered = number
 	}
 	if len(c.Entries) > 0 {
 		h.retryHeld()

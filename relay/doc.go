@@ -19,7 +19,8 @@
 //
 //   - The relay drops frames of a superseded owner: a tile never regresses to a lower epoch.
 //   - A client that was shown a higher epoch, by another relay, is sent nothing until this relay has caught up. It
-//     gets CODE_STALE, so that it can try another relay.
+//     gets CODE_STALE, so that it can try another relay. So does one that was shown more of the same epoch, while the
+//     store cannot be read. It is sent back only if the store, read after it came, has less.
 //   - A gap or fork causes one repair for the tile, however many clients watch it. The repair first reads what
 //     follows, which reaches clients as ordinary frames. If that does not connect, it reads snapshot and tail,
 //     which reach clients as a Sync that replaces their state. A rebase is always repaired from its snapshot.

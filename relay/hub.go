@@ -46,10 +46,13 @@ type hub struct {
 // mending is what is known of a hub's repairs.
 type mending struct {
 	want      wants
-	repairing bool // a repair task runs for this tile; there is at most one
-	failed    bool // the last attempt failed
-	shared    bool // the snapshot came from Config.Views: the stream may have been trimmed past it
-	disputed  bool // the store has another history than this one, which may be from Config.Views
+	repairing bool   // a repair task runs for this tile; there is at most one
+	failed    bool   // the last attempt failed
+	begun     uint64 // reads of the store so far that show where the tile ends
+	answered  uint64 // the last of them that was answered, by its number
+	early     bool   // a client holds more than the view: the store itself is to be read, not Config.Views
+	shared    bool   // the snapshot came from Config.Views: the stream may have been trimmed past it
+	disputed  bool   // the store has another history than this one, which may be from Config.Views
 }
 
 // wants are the kinds of repair asked for.
@@ -100,8 +103,15 @@ type subscription struct {
 	areas fence.AreaSet // that the client watches; only its reader changes it
 	watch uint32        // the number of the client's last Watch; likewise
 	has   clientState   // what the client holds of them once its queue is out
-	told  bool          // the client knows why it has to wait
-	asked bool          // the client holds more than the view, and the store has been asked
+	waiting
+}
+
+// waiting is what is known of a client that waits for its Sync.
+type waiting struct {
+	since uint64 // the last read of the store that had begun when it came
+	ahead bool   // it holds more than the view
+	asked bool   // the store has been asked for that
+	told  bool   // it knows why it has to wait
 }
 
 // clientState is what a client holds of a tile.
@@ -177,13 +187,9 @@ func (h *hub) ask(w wants) {
 
 // accept appends a batch that follows and sends it to every client that is up to date.
 func (h *hub) accept(b *batch) {
-	takeover := b.Epoch > h.view.at.Epoch
 	h.view.push(b)
 	h.moved()
 	h.broadcast(b)
-	if takeover {
-		h.callDue() // clients that waited for this epoch
-	}
 	if len(h.view.tail) > h.cfg.TailFrames || h.view.bytes > h.cfg.TailBytes {
 		h.view.drop()
 		h.nextRefresh = h.cfg.refreshFrames
@@ -203,6 +209,9 @@ func (h *hub) broadcast(b *batch) {
 	sent := 0
 	for _, s := range h.subs {
 		if !s.live {
+			if s.ahead {
+				s.out.owe(s) // it may have waited for this
+			}
 			continue
 		}
 		if s.out.push(b.bytes(h.made, s.form, s.areas)) {
@@ -228,6 +237,15 @@ func (h *hub) broadcast(b *batch) {
 func (h *hub) callDue() {
 	for _, s := range h.subs {
 		if !s.live {
+			s.out.owe(s)
+		}
+	}
+}
+
+// callAhead is callDue for clients that held more than the view.
+func (h *hub) callAhead() {
+	for _, s := range h.subs {
+		if s.ahead {
 			s.out.owe(s)
 		}
 	}

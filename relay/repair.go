@@ -86,45 +86,64 @@ func (h *hub) pause(attempt int) time.Duration {
 	return wait.Backoff(h.cfg.backoffMin, h.cfg.backoffMax, attempt)
 }
 
-// repair makes one attempt at everything wanted so far. What it could not do is wanted again. The first attempt asks
-// Config.Views, unless the store disputes what is here.
+// read is one attempt at everything wanted so far.
+type read struct {
+	number uint64
+	want   wants
+	loaded bool // the view has been read before
+	shared bool // Config.Views is asked first
+}
+
+// repair makes one attempt. What it could not do is wanted again. The first attempt asks Config.Views, unless the store
+// disputes what is here, or a client holds more.
 func (r *repairer) repair(h *hub, attempt int) error {
 	subscribed := r.subscribe(h)
 	h.mu.Lock()
-	want, loaded, closed := h.want, h.view.loaded, h.closed
-	readFull, readTail := r.cold(r.readFull), r.cold(r.readTail)
-	if r.cfg.Views != nil && attempt == 0 && !h.disputed {
-		readFull, readTail = r.sharedFull, r.sharedTail
-	}
-	h.want = 0
+	h.begun++
+	now := read{number: h.begun, want: h.want, loaded: h.view.loaded,
+		shared: r.cfg.Views != nil && attempt == 0 && !h.disputed && !h.early}
+	h.want, h.early = 0, false
+	closed := h.closed
 	h.mu.Unlock()
 	if closed {
 		return nil
 	}
-	var err error
-	switch {
-	case !loaded:
-		err = r.timed(h, "load", readFull)
-	case want&wantFull != 0:
-		err = r.timed(h, "full", readFull)
-	case want&wantTail != 0:
-		err = r.timed(h, "tail", readTail)
-		if errors.Is(err, stream.ErrGap) || errors.Is(err, fence.ErrCorrupt) {
-			want |= wantFull // a snapshot may lie past the gap or the entry that cannot be read
-			err = r.timed(h, "full", readFull)
-		}
-	case want&wantSnapshot != 0:
-		err = r.timed(h, "snapshot", r.cold(r.readSnapshot))
+	err := r.read(h, &now)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil && (!now.loaded || now.want&(wantFull|wantTail) != 0) {
+		h.answered = now.number
 	}
 	if err == nil && subscribed != nil {
-		want = wantTail // without live frames, look again
+		now.want = wantTail // without live frames, look again
 	}
 	if err = errors.Join(subscribed, err); err != nil {
-		h.mu.Lock()
-		h.want |= want
-		h.mu.Unlock()
+		h.want |= now.want
 	}
 	return err
+}
+
+func (r *repairer) read(h *hub, now *read) error {
+	readFull, readTail := r.cold(r.readFull), r.cold(r.readTail)
+	if now.shared {
+		readFull, readTail = r.sharedFull, r.sharedTail
+	}
+	switch {
+	case !now.loaded:
+		return r.timed(h, "load", readFull)
+	case now.want&wantFull != 0:
+		return r.timed(h, "full", readFull)
+	case now.want&wantTail != 0:
+		err := r.timed(h, "tail", readTail)
+		if errors.Is(err, stream.ErrGap) || errors.Is(err, fence.ErrCorrupt) {
+			now.want |= wantFull // a snapshot may lie past the gap or the entry that cannot be read
+			err = r.timed(h, "full", readFull)
+		}
+		return err
+	case now.want&wantSnapshot != 0:
+		return r.timed(h, "snapshot", r.cold(r.readSnapshot))
+	}
+	return nil
 }
 
 // cold makes a read of the store wait for its turn.
@@ -325,6 +344,9 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 	h.failed = err != nil
 	if attempt >= maxFruitless {
 		clear(h.held)
+	}
+	if h.early {
+		h.want |= wantTail // the client came after what was read
 	}
 	for _, b := range h.held {
 		h.want |= wantTail

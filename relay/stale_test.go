@@ -132,6 +132,46 @@ func TestClientLeavesACutOffRelayForAnother(t *testing.T) {
 	c.reaches(o)
 }
 
+// TestClientIsNotSentBackByACutOffRelay: the same within an epoch. Only the store can say that its history ends before
+// what the client holds, and a relay that cannot read it does not know.
+func TestClientIsNotSentBackByACutOffRelay(t *testing.T) {
+	for _, ahead := range []int{1, 50} {
+		w := newWorld(t)
+		cutOff := w.beside()
+		cfg := quick()
+		cfg.Linger = time.Hour
+		old, current := cutOff.serve(cfg), w.serve(quick())
+		o := w.claim(tileA, 1)
+		o.snapshot()
+		o.tickOn(3)
+		first := old.watch(t, nil, tileA)
+		first.reaches(o)
+		cutOff.cut(errDown)
+		o.tickOn(ahead)
+
+		b := newBalancer(t)
+		b.use(current.Relay)
+		current.url = "ws" + strings.TrimPrefix(b.URL, "http")
+		var events staleEvents
+		c := current.watch(t, events.edit(t), tileA)
+		c.reaches(o)
+		b.use(old.Relay)
+		current.stop()
+		eventually(t, func() bool { return events.count() > staleTries },
+			"the client is told that the relay is behind, and tries again")
+		c.reaches(o)
+		c.mu.Lock()
+		require.Equal(t, 1, c.syncs, "it was never sent back")
+		c.mu.Unlock()
+
+		cutOff.cut(nil)
+		eventually(t, func() bool { return old.Stats().Subscriptions == 2 && c.live(old) },
+			"the relay catches up and serves the client")
+		o.tickOn(1)
+		c.reaches(o)
+	}
+}
+
 // TestPositionIsAFloor: the epoch of the position protects a client that names no floor.
 func TestPositionIsAFloor(t *testing.T) {
 	_, _, o, old, _, _, _ := cutOffRelay(t)
@@ -183,5 +223,32 @@ func TestInventedFloorAsksTheStoreSeldom(t *testing.T) {
 		require.EqualValues(t, 1000, r.Stats().Stale, "each request is answered once")
 		s.resync(fence.AreaSet{}, 0, clientState{floor: 1})
 		require.Equal(t, 1, c.drain(), "a true floor is served")
+	})
+}
+
+// TestAClaimTooSoonWaitsForItsFrame: an invented position has just cost the tile its read, and a client comes from
+// another relay, which had the last frame sooner. It is not sent back.
+func TestAClaimTooSoonWaitsForItsFrame(t *testing.T) {
+	inBubble(t, &Config{CheckInterval: time.Hour, MarkInterval: time.Hour}, func(w *world, r *Relay) {
+		o := w.claim(tileA, 1)
+		o.tickOn(3)
+		c, s := r.testJoin(tileA)
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 1, c.drain())
+		invented := o.at
+		invented.Seq += 1000
+		s.resync(fence.AreaSet{}, 0, clientState{at: invented})
+		require.Zero(t, c.drain())
+		time.Sleep(100 * time.Millisecond)
+		require.Equal(t, 1, c.drain(), "the store has no more")
+
+		late := o.commit()
+		s.resync(fence.AreaSet{}, 0, clientState{at: o.at})
+		require.Zero(t, c.drain())
+		time.Sleep(100 * time.Millisecond)
+		require.Zero(t, c.drain())
+		o.publish(late)
+		require.Equal(t, 1, c.drain())
+		require.True(t, s.live)
 	})
 }

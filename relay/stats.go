@@ -23,7 +23,7 @@ type ClientStats struct {
 	IdleCloses  uint64 // clients closed because they did not answer pings
 	Resyncs     uint64 // Resyncs asked for by clients
 	BadMessages uint64 // messages from clients that broke the protocol
-	Stale       uint64 // times a client was told that this relay is at a lower epoch
+	Stale       uint64 // times a client was told that this relay has less than it holds
 }
 
 // FrameStats is about what goes in and out.

@@ -18,6 +18,7 @@ func (s *subscription) join() bool {
 	}
 	s.slot = len(h.subs)
 	h.subs = append(h.subs, s)
+	s.waitAnew()
 	h.empty = time.Time{}
 	switch {
 	case h.repairing: // and comes back to every client that waits
@@ -52,13 +53,17 @@ func (s *subscription) leave() {
 	h.count.subscriptions.Add(-1)
 }
 
+// waitAnew begins what is known of a client's wait for its Sync. The hub's mutex is held.
+func (s *subscription) waitAnew() { s.waiting = waiting{since: s.h.begun} }
+
 // resync answers a client that says what it holds of the areas that it watches from now on: nothing more is sent before
 // the Sync.
 func (s *subscription) resync(areas fence.AreaSet, watch uint32, have clientState) {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	s.areas, s.watch = areas, watch
-	s.live, s.has, s.asked, s.told = false, have, false, false
+	s.live, s.has = false, have
+	s.waitAnew()
 	s.out.owe(s)
 }
 
@@ -77,7 +82,8 @@ func (s *subscription) watchAreas(areas fence.AreaSet, number uint32) {
 		if s.open(added) {
 			return
 		}
-		s.live, s.told, s.asked = false, false, false
+		s.live = false
+		s.waitAnew()
 		s.out.owe(s)
 	}
 	s.has.at = fence.Position{}
@@ -117,7 +123,7 @@ func (s *subscription) sync() (queued []byte) {
 	case !h.view.loaded:
 		s.unavailable()
 		return nil
-	case s.ahead():
+	case s.mustWait():
 		return nil
 	}
 	msg := h.syncs.message(&h.view, s)
@@ -126,49 +132,48 @@ func (s *subscription) sync() (queued []byte) {
 		h.ask(wantFull)
 		return nil
 	}
-	s.live, s.told, s.asked, s.has.at = true, false, false, h.view.at
+	s.live, s.has.at = true, h.view.at
+	s.waitAnew()
 	h.count.syncsOut.Add(1)
 	s.out.force(msg)
 	s.out.spendSync(len(msg))
 	return msg
 }
 
-// maxEarly is by how many batches a client that comes from another relay may be ahead of this one.
-const maxEarly = 16
-
-// ahead reports whether the client must wait because it holds more than the view: it comes from a relay
-// that received the last frames sooner, or this relay is cut off. The store is asked once before the client is
-// sent back to an older state of the same epoch. A client is never sent back to a lower epoch: it is told that
-// the relay is stale, and waits until the view reaches its floor.
-func (s *subscription) ahead() bool {
-	v := &s.h.view
+// mustWait reports whether the client must wait because it holds more than the view: it comes from a relay that had the
+// last frames sooner, or this relay is cut off. It is sent back to an older state of the same epoch only by the store:
+// by a read that began after the client came. While the store cannot be read, it is told that the relay is stale. A
+// client is never sent back to a lower epoch: it is told the same, and waits until the view reaches its floor.
+func (s *subscription) mustWait() bool {
+	h, v := s.h, &s.h.view
 	lower := v.at.Epoch < s.has.floor
-	early := !s.has.at.IsZero() && v.compare(s.has.at) == ahead && s.has.at.Seq <= v.at.Seq+maxEarly
-	if !lower && !early {
+	more := !s.has.at.IsZero() && v.compare(s.has.at) == ahead
+	s.ahead = lower || more && h.answered <= s.since
+	if !s.ahead {
 		return false
 	}
-	if !s.asked && s.h.askEarly() {
+	if !s.asked && h.askEarly() {
 		s.asked = true
 		return true
 	}
-	if lower && s.tell(relaypb.Code_CODE_STALE, fmt.Sprintf(
-		"this relay is at epoch %d and the client at epoch %d: wait, or try another relay", v.at.Epoch, s.has.floor)) {
-		s.h.count.stale.Add(1)
+	if (lower || h.failed) && s.tell(relaypb.Code_CODE_STALE, fmt.Sprintf("this relay is at %s and the client at %s, "+
+		"floor %d: wait, or try another relay", v.at, s.has.at, s.has.floor)) {
+		h.count.stale.Add(1)
 	}
-	return lower
+	return true
 }
 
 // askEarly asks the store for what a client claims to hold; false if it was asked a moment ago. Any client can
-// claim to hold anything, so a tile asks only once in earlyPause.
+// claim to hold anything, so a tile asks only once in earlyPause. Who is not asked for waits for the frame itself, or
+// for the next comparison.
 func (h *hub) askEarly() bool {
-	if h.repairing {
-		return true
-	}
 	now := time.Now()
-	if now.Sub(h.earlyAsked) < h.cfg.earlyPause {
-		return false
+	if !h.early {
+		if now.Sub(h.earlyAsked) < h.cfg.earlyPause {
+			return false
+		}
+		h.early, h.earlyAsked = true, now
 	}
-	h.earlyAsked = now
 	h.ask(wantTail)
 	return true
 }

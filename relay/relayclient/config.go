@@ -40,10 +40,10 @@ type Config struct {
 	// Refused reports something the relay could not do; see the codes of package relaypb.
 	Refused func(Refusal)
 
-	// Stale reports that a relay is behind the client: it offers a tile at a lower epoch than the client was shown,
-	// because it is cut off from the store. The client keeps what it holds. It asks again after BackoffMin, doubled
-	// each time up to BackoffMax, and with Reconnect leaves the relay after three requests: a load balancer may
-	// then choose another one. Unsubscribe forgets the tile's floor.
+	// Stale reports that a relay is behind the client, because it is cut off from the store: it offers a tile at a
+	// lower epoch than the client was shown, or says that it has less than the client holds. The client keeps what it
+	// holds. It asks again after BackoffMin, doubled each time up to BackoffMax, and with Reconnect leaves the relay
+	// after three requests: a load balancer may then choose another one. Unsubscribe forgets the tile's floor.
 	Stale func(Stale)
 
 	// GoAway reports that the relay will close the connection within the time given.

@@ -62,7 +62,7 @@ const (
 	Code_CODE_UNAVAILABLE    Code = 6 // the store does not answer; the Sync comes when it does
 	Code_CODE_OVERLOADED     Code = 7 // the relay holds as many tiles as it can; try another relay
 	Code_CODE_RATE_LIMITED   Code = 8 // too many messages; the connection is closed
-	Code_CODE_STALE          Code = 9 // the relay is at a lower epoch than the client; the Sync comes when it has caught up, or
+	Code_CODE_STALE          Code = 9 // the relay has less than the client holds; the Sync comes when it has caught up, or
 	// ask another relay
 	Code_CODE_UNAUTHENTICATED Code = 10 // the token of a Refresh is not valid, or another player's
 )

@@ -121,8 +121,9 @@ func (d *delivery) checkpoint(ctx context.Context, h *host) error {
 }
 
 func (d *delivery) relay(ctx context.Context, h *host, doors *pipes) error {
-	r, err := relay.New(d.fanout, d.seams(h).Log, &relay.Config{Public: true, DrainWindow: time.Millisecond,
-		CheckInterval: time.Second, MarkInterval: time.Second, BehindGrace: 2 * ownerTTL})
+	r, err := relay.New(&subscriber{d.fanout, h}, d.seams(h).Log, &relay.Config{Public: true,
+		DrainWindow: time.Millisecond, CheckInterval: time.Second, MarkInterval: time.Second,
+		BehindGrace: 2 * ownerTTL})
 	if err != nil {
 		return err
 	}
@@ -135,6 +136,21 @@ func (d *delivery) relay(ctx context.Context, h *host, doors *pipes) error {
 	closed := server.Close()
 	<-ended // since its listener is closed
 	return errors.Join(err, closed)
+}
+
+// subscriber is a relay's way to the fan-out.
+type subscriber struct {
+	*memfanout.Broker
+	host *host
+}
+
+// Subscribe implements fanout.Subscriber. To a relay that is cut off nothing comes.
+func (s *subscriber) Subscribe(ctx context.Context, tile fence.TileID, deliver func([]byte)) (func(), error) {
+	return s.Broker.Subscribe(ctx, tile, func(data []byte) {
+		if !s.host.isCutOff() {
+			deliver(data)
+		}
+	})
 }
 
 // publisher is a bridge's way to the fan-out. Publishing is no promise: of what arrives, some is lost.
@@ -211,6 +227,18 @@ func (d *delivery) faults(b *breaker) []fault {
 			d.deaf.Store(true)
 			b.rest(ctx, 100*time.Millisecond, 5*time.Second)
 			d.deaf.Store(false)
+		}},
+		{"relay cut off", false, func(ctx context.Context) {
+			h := d.relays[b.rng.IntN(len(d.relays))].host
+			h.cutOff(true)
+			for range 2 { // once to the relay that is cut off, or from it
+				b.rest(ctx, 100*time.Millisecond, 4*time.Second)
+				for _, v := range d.watchers {
+					v.hop()
+				}
+			}
+			b.rest(ctx, 0, 2*time.Second)
+			h.cutOff(false)
 		}},
 		{"watcher hops", false, func(context.Context) { d.watchers[b.rng.IntN(len(d.watchers))].hop() }},
 	}

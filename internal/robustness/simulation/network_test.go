@@ -50,6 +50,7 @@ type host struct {
 	route   int  // node it takes for the master
 	parted  bool // it reaches no other
 	slow    bool // half of its commits come late
+	cut     bool // nothing that it asks arrives
 }
 
 func newHost(net *network, name string, seed uint64) *host {
@@ -97,6 +98,19 @@ func (h *host) slowDown(slow bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.slow = slow
+}
+
+// cutOff lets nothing that the host asks arrive, or everything again.
+func (h *host) cutOff(cut bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cut = cut
+}
+
+func (h *host) isCutOff() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cut
 }
 
 func (h *host) isSlow() bool {
@@ -155,6 +169,9 @@ const (
 )
 
 func (h *host) fate(op string) fate {
+	if h.isCutOff() {
+		return isLost
+	}
 	if !h.net.bad.Load() {
 		return arrives
 	}
