@@ -23,6 +23,21 @@ type doubtful struct {
 	fence.Store
 	doubts atomic.Bool
 	asked  atomic.Int64
+
+	presented int // rebases since its owner last asked the authority
+	unasked   int // the most there were
+}
+
+func (d *doubtful) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	d.presented++
+	d.unasked = max(d.unasked, d.presented)
+	return d.Store.Rebase(ctx, r)
+}
+
+func (d *doubtful) ownerAsked() {
+	if d != nil {
+		d.presented = 0
+	}
 }
 
 func (d *doubtful) Confirm(ctx context.Context, id fence.TileID, at fence.Position) error {
@@ -63,10 +78,17 @@ func (s *setback) standsDown(t *testing.T) {
 // interrupted is an authority before whose grants something happens, once.
 type interrupted struct {
 	fence.Authority
+	store     *doubtful // nil: not of interest
 	meanwhile func()
 }
 
+func (i *interrupted) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
+	i.store.ownerAsked()
+	return i.Authority.Lookup(ctx, id)
+}
+
 func (i *interrupted) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	i.store.ownerAsked()
 	if f := i.meanwhile; f != nil {
 		i.meanwhile = nil
 		f()
@@ -93,7 +115,7 @@ func setBack(t *testing.T, f func(t *testing.T, s *setback)) {
 		})
 		seams := lines[1].seams(authority)
 		seams.Store, store.Store = store, seams.Store
-		asks := &interrupted{Authority: seams.Authority}
+		asks := &interrupted{Authority: seams.Authority, store: store}
 		seams.Authority = asks
 		late := startOn(t, seams, "b:1", tile.Config{TakeOver: true})
 		late.say(t, "y", "two")
@@ -155,14 +177,15 @@ func TestAnOwnerThatCannotDecideMintsNothing(t *testing.T) {
 		}
 		s.wake(1)
 		time.Sleep(time.Second)
-		before, err := s.authority.Lookup(t.Context(), testTile)
+		before, err := s.authority.Authority.Lookup(t.Context(), testTile)
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
-		after, err := s.authority.Lookup(t.Context(), testTile)
+		after, err := s.authority.Authority.Lookup(t.Context(), testTile)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, after.Epoch, before.Epoch+1, "the earlier one looks its record up, and mints above it")
 		s.store.doubts.Store(false)
 		s.standsDown(t)
+		assert.Equal(t, 1, s.store.unasked, "each time that it was refused it asked the authority first")
 		require.NoError(t, s.early.drain())
 		assert.Equal(t, []string{"one", "three"}, s.w.history())
 	})
