@@ -1,12 +1,15 @@
 package coldrestore_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -115,4 +118,81 @@ func livingOwner(w *world, lose func(*testing.T, fence.TileID)) {
 	require.Greater(w, now.Seq, at.Seq)
 	w.converges(o)
 	o.crash()
+}
+
+// TestWhoIsLeftGoesAboveTheCheckpoint: an owner is cut off while others own the tile, one after the other. Then the
+// coordination store is lost, the authority too, and the owners but the first, whose way is free again. It finds the
+// last one's checkpoint. What it acknowledges from then on must not be replaced by that at the next take-over.
+func TestWhoIsLeftGoesAboveTheCheckpoint(t *testing.T) {
+	t.Parallel()
+	for _, class := range classes {
+		t.Run(class.String()+"/embedded", func(t *testing.T) {
+			t.Parallel()
+			s, lose := embedded(t, class)
+			whoIsLeft(newWorld(t, s), lose)
+		})
+	}
+	t.Run("servers", func(t *testing.T) {
+		c := newCluster(t)
+		for _, class := range classes {
+			t.Run(class.String(), func(t *testing.T) {
+				whoIsLeft(newWorld(t, c.servers(t, class)), c.loseEverything)
+			})
+		}
+	})
+}
+
+// forgettable is an authority that a test can replace by one that knows nothing.
+type forgettable struct {
+	fence.Authority // what owners do not call
+	atomic.Pointer[memfence.Authority]
+}
+
+func (f *forgettable) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return f.Load().Claim(ctx, c)
+}
+
+func (f *forgettable) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
+	return f.Load().Promote(ctx, c)
+}
+
+func (f *forgettable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
+	return f.Load().Lookup(ctx, id)
+}
+
+func (f *forgettable) Release(ctx context.Context, g fence.Grant) error {
+	return f.Load().Release(ctx, g)
+}
+
+func whoIsLeft(w *world, lose func(*testing.T, fence.TileID)) {
+	var authority forgettable
+	authority.Store(memfence.NewAuthority())
+	w.authority = &authority
+	first := w.own("first:1")
+	first.play("before", times(5))
+	first.cut.Store(true)
+	for _, contact := range []string{"second:1", "third:1"} {
+		o := w.own(contact)
+		o.play(contact, times(15))
+		_, at := o.state()
+		w.checkpointed(at)
+		o.crash()
+	}
+	last, found, err := w.durable.Get(w.Context(), w.tile)
+	require.NoError(w, err)
+	require.True(w, found)
+	authority.Store(memfence.NewAuthority())
+	lose(w.T, w.tile)
+
+	first.cut.Store(false)
+	after := first.play("first", times(1))
+	_, at := first.state()
+	require.Greater(w, at.Epoch, last.Epoch, "it is above the checkpoint before it answers")
+	after = append(after, first.play("after", times(20))...)
+	first.crash()
+	next := w.own("next:1")
+	state, _ := next.state()
+	require.Zero(w, w.missing(after, state))
+	w.converges(next)
+	next.crash()
 }

@@ -171,7 +171,7 @@ var mutants = []mutant{
 		"	case c.At.Epoch >= a.title.grant.Epoch:\n		a.title.saw(c.At.Epoch)\n" +
 			"		return acquired{}, errStartOver\n	}\n	return a.rebase",
 		"	}\n	return a.rebase",
-		[]detector{scenarios, lost}},
+		[]detector{scenarios, lost, coldRestore}},
 	{"an owner whose hash is gone stays below the checkpoint", "an owner goes on above every epoch that is durable",
 		reconcile, "	case !refused.Current.Present() && o.belowCheckpoint(ctx):", "	case err == nil:",
 		[]detector{scenarios, lost}},
