@@ -6,7 +6,9 @@
 #   scripts/found-bug.sh <fix> <package> <test> [<test's commit>]
 #
 # It works in a temporary worktree of <fix>^, and takes from the test's commit only test files and testdata of the
-# test's package, and the shared test packages that the commit changed. Rows print
+# test's package, and the shared test packages that the commit changed. Where those need code that came with the fix,
+# scripts/found-bugs has a patch that takes the fix, and nothing else, out of its commit; it is applied there instead.
+# Rows print
 #
 #   reproduced       the test fails without the fix
 #   does not build   the test needs code that came with the fix: this proves nothing
@@ -42,19 +44,30 @@ find_packages() {
 	comm -12 <(echo "$all") <(echo "$changed") | grep . || echo "$all"
 }
 
-reproduce() { # fix, test, package, test's commit
-	local fix=$1 test=${2%%/*} package=$3 from=$4 pattern file result=passes
-	pattern="^${2//\//\$/^}\$"
-	[ "$package" != - ] || package=$(find_packages "$test" "$from")
-	[ -n "$package" ] || { printf 'no such test\t%s\t%s\n' "$fix" "$2"; return 1; }
-	git worktree add -q --detach "$tree/w" "$fix^" || return
+# check_out FIX COMMIT makes the worktree: FIX's predecessor, with the tests of COMMIT.
+check_out() {
+	local dir
+	git worktree add -q --detach "$tree/w" "$1^" || return
 	for dir in $package; do
 		rm -f "$tree/w/$dir"/*_test.go
 		[ "$dir" = . ] && dir= || dir=$dir/
-		git ls-tree -r --name-only "$from" -- "${dir:-.}" | grep -E "^$dir([^/]+_test\.go|testdata/.*)$"
+		git ls-tree -r --name-only "$2" -- "${dir:-.}" | grep -E "^$dir([^/]+_test\.go|testdata/.*)$"
 	done >"$out"
-	git diff --name-only --diff-filter=AM "$fix^" "$from" | grep -E "$shared" >>"$out"
-	xargs -r git archive "$from" -- <"$out" | tar -x -C "$tree/w"
+	git diff --name-only --diff-filter=AM "$1^" "$2" | grep -E "$shared" >>"$out"
+	xargs -r git archive "$2" -- <"$out" | tar -x -C "$tree/w"
+}
+
+reproduce() { # fix, test, package, test's commit
+	local fix=$1 test=${2%%/*} package=$3 from=$4 pattern patch result=passes
+	pattern="^${2//\//\$/^}\$"
+	[ "$package" != - ] || package=$(find_packages "$test" "$from")
+	[ -n "$package" ] || { printf 'no such test\t%s\t%s\n' "$fix" "$2"; return 1; }
+	patch=$root/scripts/found-bugs/$fix-${2//\//-}.patch
+	if [ -f "$patch" ]; then
+		git worktree add -q --detach "$tree/w" "$from" && git -C "$tree/w" apply "$patch"
+	else
+		check_out "$fix" "$from"
+	fi || { git worktree remove --force "$tree/w"; return 1; }
 	(cd "$tree/w" && run "$pattern" $package)
 	if grep -q -- '--- PASS' "$out" && ! grep -q -- '--- FAIL' "$out"; then # a race, perhaps
 		(cd "$tree/w" && run "$pattern" $package -race -count=10)
