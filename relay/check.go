@@ -143,14 +143,15 @@ func (h *hub) checked(c *stream.Chunk, limit int, number uint64) {
 		h.ask(wantFull) // a snapshot may lie past it by now
 	case len(c.Entries) >= limit:
 		h.ask(wantTail) // there may be more
-	default:
-		h.answered = number
 	}
 	if len(c.Entries) > 0 {
 		h.retryHeld()
 	}
 	if c.Owner.Present() {
 		h.compareEnd(c.Owner.Position)
+	}
+	if !h.repairing { // else that answers
+		h.answered = number
 	}
 }
 
