@@ -25,6 +25,7 @@ type pendingBatch struct {
 	committing  time.Duration // in the store's calls, until the batch was known to be on the master
 	journaling  time.Duration // in the journal's
 	unconfirmed time.Time     // when it was first known to be on the master and not on enough replicas
+	anew        bool          // there was no owner hash: this owner installs itself anew
 	waits       bool          // it is on the master, and waits for replicas or the journal
 }
 

@@ -51,9 +51,10 @@ func (o *tileOwner) reconcile(ctx context.Context, err error) error {
 
 // makeGood restores what the store has lost of a tile that is this owner's, as the authority has just said.
 func (o *tileOwner) makeGood(ctx context.Context, err error, refused *fence.RefusedError) error {
+	if !refused.Current.Present() {
+		o.pending.anew = true
+	}
 	switch {
-	case !refused.Current.Present() && o.belowCheckpoint(ctx):
-		return o.repair(ctx, fromMemory, refused)
 	case errors.Is(err, fence.ErrNoOwner): // expired, deleted or lost
 		o.pending.commit.Install, o.pending.commit.Replicas = true, fence.AllReplicas
 		return nil
@@ -67,6 +68,27 @@ func (o *tileOwner) makeGood(ctx context.Context, err error, refused *fence.Refu
 		return o.repair(ctx, fromMemory, refused)
 	}
 	return err
+}
+
+// askOnceMore asks the authority again, and the durable store, after the pending batch has come into a store where
+// there was no owner hash, and before anything of it is acknowledged. Every copy may have lost what another owner has
+// left, also while this process slept between the authority's answer and its install: the store refuses nothing then.
+// It reports whether the batch can be settled; if not, and err is nil, it is presented again, or was repaired.
+func (o *tileOwner) askOnceMore(ctx context.Context) (known bool, err error) {
+	err = o.title.verify(ctx, fence.Owner{})
+	switch {
+	case errors.Is(err, ErrSuperseded):
+		return false, err
+	case err != nil && !errors.Is(err, errForgotten):
+		o.report(err)
+		o.desk.update(func(s *Status) { s.Pending, s.Frozen = true, o.pending.formed })
+		return false, nil
+	case !o.belowCheckpoint(ctx):
+		return true, nil
+	}
+	return false, o.repair(ctx, fromMemory, &fence.RefusedError{Reason: fence.ErrStale, Tile: o.tile,
+		Epoch: o.title.grant.Epoch, Current: fence.Owner{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact,
+			Position: o.pending.commit.Next()}})
 }
 
 // belowCheckpoint reports whether the durable store has the state of a later owner, of whom neither store nor authority

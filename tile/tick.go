@@ -53,13 +53,13 @@ func (o *tileOwner) present(ctx context.Context) error {
 	took := time.Since(began)
 	b.attempted(took, journaling, took >= o.cfg.CommitTimeout)
 	if err == nil {
-		return o.settle(ctx, r, b.commit.Replicas == fence.AllReplicas)
+		return o.accept(ctx, r, b.commit.Replicas == fence.AllReplicas)
 	}
 	needed := o.needed(b)
 	unconfirmed, ok := errors.AsType[*fence.UnconfirmedError](err)
 	if ok && !b.commit.Install && needed != fence.AllReplicas && unconfirmed.Receipt.Replicas >= needed {
 		// More confirmation was asked for only to shorten what is kept; the living owner can re-append it.
-		return o.settle(ctx, unconfirmed.Receipt, false)
+		return o.accept(ctx, unconfirmed.Receipt, false)
 	}
 	if b.timeouts > 0 && !b.commit.Install {
 		// The wait for replicas may have taken too long, and would again: the tile would freeze for a confirmation that
@@ -76,6 +76,16 @@ func (o *tileOwner) present(ctx context.Context) error {
 		return o.reseal(ctx)
 	}
 	return o.reconcile(ctx, err)
+}
+
+// accept settles the pending batch, which is in the store; before that it asks once more if there was no owner hash.
+func (o *tileOwner) accept(ctx context.Context, r fence.Receipt, confirmed bool) error {
+	if o.pending.anew {
+		if known, err := o.askOnceMore(ctx); !known || err != nil {
+			return err
+		}
+	}
+	return o.settle(ctx, r, confirmed)
 }
 
 // beat keeps the owner hash moving while a batch that is on the master waits for replicas or for the journal: the

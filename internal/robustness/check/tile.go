@@ -312,9 +312,12 @@ func (t *Tile) newcomersBase(
 	if o.Rebase.Replaces != nil {
 		read = *o.Rebase.Replaces
 	}
-	var known history.Position // the last: two empty tiles look the same, and what a rebase restored came before it
+	// The last: two empty tiles look the same, and what a rebase restored came before it. It is of a lower epoch, if
+	// there is one.
+	var known history.Position
+	below := func(p history.Position) bool { return p.Epoch < o.Rebase.Epoch }
 	for _, p := range states[o.Rebase.State] {
-		if p.Seq < o.Rebase.Next.Seq {
+		if p.Seq < o.Rebase.Next.Seq && (known.IsZero() || below(p) || !below(known)) {
 			known = p
 		}
 	}

@@ -149,3 +149,21 @@ func TestTwoRebasesOfOneState(t *testing.T) {
 		require.Equal(t, want, judged.Entries[rebased].Base)
 	}
 }
+
+// TestARebaseOfAnEarlierCheckpoint: two owners, of which neither had an event, took snapshots of one state. A claimant
+// whose epoch is between theirs has restored the first: nobody goes on from a checkpoint under a lower epoch.
+func TestARebaseOfAnEarlierCheckpoint(t *testing.T) {
+	first, second := history.Position{Epoch: 1, Seq: 1, Chain: 1}, history.Position{Epoch: 2, Seq: 2, Chain: 2}
+	third, fourth := history.Position{Epoch: 4, Seq: 3, Chain: 3}, history.Position{Epoch: 5, Seq: 4, Chain: 4}
+	rebased := history.Position{Epoch: 3, Seq: 4099, Chain: 5}
+	var h script
+	saved := func(client string, at history.Position) history.Operation {
+		return h.call(client, history.Operation{Record: history.Record{Kind: history.Snapshot,
+			Snapshot: &history.SnapshotCall{Position: at, State: "state"}}}, at)
+	}
+	operations := []history.Operation{h.commit("a", history.Position{}, first, 1), h.commit("b", first, second, 1),
+		saved("b", second), h.commit("c", second, third, 0), h.commit("d", third, fourth, 0), saved("d", fourth),
+		h.rebase("e", &first, rebased)}
+	judged := NewTile(&history.History{Operations: operations}, id)
+	require.Equal(t, second, judged.Entries[rebased].Base)
+}

@@ -1,0 +1,93 @@
+package tile_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/tile"
+)
+
+// drowsy is a store whose user falls asleep with its next install on its lips.
+type drowsy struct {
+	fence.Store
+	asleep, woken chan struct{}
+}
+
+func (d *drowsy) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+	if c.Install && c.Prev.Seq > 1 {
+		select {
+		case <-d.woken:
+		default:
+			close(d.asleep)
+			<-d.woken
+			ctx = context.WithoutCancel(ctx) // what was sent arrives, however late
+		}
+	}
+	return d.Store.Commit(ctx, c)
+}
+
+// TestWhoInstallsAnewAsksOnceMore: an owner whose hash is gone has asked, and sleeps before its install arrives.
+// Another takes the tile, commits and leaves, and every copy of that is lost. The store refuses nothing then.
+func TestWhoInstallsAnewAsksOnceMore(t *testing.T) {
+	for _, restored := range []bool{false, true} {
+		name := "the authority knows the other"
+		if restored {
+			name = "the authority has forgotten the other, and its checkpoint is there"
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testAsksOnceMore(t, restored) })
+		})
+	}
+}
+
+func testAsksOnceMore(t *testing.T, restored bool) {
+	w, authority := newWorld(t), &restorable{now: memfence.NewAuthority()}
+	var d durable
+	cfg := tile.Config{TakeOver: true, Checkpoint: d.read}
+	store := &drowsy{Store: w.store, asleep: make(chan struct{}), woken: make(chan struct{})}
+	a := startOn(t, tile.Seams{Authority: authority, Store: store, Log: w.log}, "a:1", cfg)
+	defer func() { a.stop(); <-a.done }()
+	a.say(t, "x", "one")
+	w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
+	said := make(chan error, 1)
+	go func() {
+		_, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "z", Body: []byte("two")})
+		said <- err
+	}()
+	<-store.asleep
+	var before memfence.State
+	w.store.Update(testTile, func(s *memfence.State) { before = *s })
+
+	b := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log}, "b:1", cfg)
+	b.say(t, "y", "lost")
+	require.NoError(t, b.drain())
+	var err error
+	d.snap, d.found, err = w.log.Snapshot(t.Context(), testTile)
+	require.NoError(t, err)
+	require.True(t, d.found)
+	w.store.Update(testTile, func(s *memfence.State) { *s = before })
+	if restored {
+		authority.restore(t, true)
+	}
+	close(store.woken)
+
+	if !restored {
+		require.Error(t, <-said, "nothing is acknowledged under an epoch that has a successor")
+		<-a.done
+		require.ErrorIs(t, a.err, tile.ErrSuperseded)
+		return
+	}
+	require.NoError(t, <-said)
+	assert.Greater(t, a.Status().Epoch, d.snap.Epoch)
+	require.NoError(t, a.drain())
+	c := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log}, "c:1", cfg)
+	c.say(t, "", "three")
+	assert.Equal(t, []string{"one", "two", "three"}, w.history())
+	require.NoError(t, c.drain())
+}
