@@ -173,7 +173,7 @@ var mutants = []mutant{
 		"	}\n	return a.rebase",
 		[]detector{scenarios, lost, coldRestore}},
 	{"an owner whose hash is gone stays below the checkpoint", "an owner goes on above every epoch that is durable",
-		reconcile, "	case !o.belowCheckpoint(ctx):", "	case true:", []detector{scenarios, lost}},
+		reconcile, "	case !o.belowCheckpoint(ctx):", "	case true:", []detector{scenarios, lost.seeds(900)}},
 	{"an owner installs itself anew on an answer of before",
 		"who installs itself anew asks once more before it answers", "tile/tick.go",
 		"	if o.pending.anew {", "	if false {", []detector{scenarios, lost.seeds(900)}},
