@@ -153,6 +153,58 @@ func TestRelayWithoutItsViews(t *testing.T) {
 	}, "it is used again")
 }
 
+// disputes are Views that call a function when the relay has made them forget.
+type disputes struct {
+	Views
+	forgot func()
+}
+
+func (d *disputes) Forget(ctx context.Context, tile fence.TileID) {
+	d.Views.Forget(ctx, tile)
+	d.forgot()
+}
+
+// TestADisputeWhileAnotherIsSettled: the store's history is replaced once more after the relay has read it and before
+// it has adopted it. The next reading is of the store as well: what relays share may be of the history in between.
+func TestADisputeWhileAnotherIsSettled(t *testing.T) {
+	w := newWorld(t)
+	o := w.claim(tileA, 1)
+	o.tickOn(2)
+	o.snapshot()
+	o.tickOn(2)
+	full := make(chan RepairInfo, 8)
+	cfg, views := still(), &disputes{Views: newMemoryViews(t).cache(w.log)}
+	cfg.Views = views
+	cfg.Hooks.Repaired = func(i RepairInfo) {
+		if i.Kind == "full" {
+			full <- i
+		}
+	}
+	s := w.serve(cfg)
+	c := s.watch(t, nil, tileA)
+	c.reaches(o)
+	h := s.hubs.find(tileA)
+	replace := func(lost int, epoch fence.Epoch) *owner { // and compare the relay with the store
+		w.setBack(tileA, lost)
+		next := w.claim(tileA, epoch)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.compareEnd(next.at)
+		return next
+	}
+	var last *owner
+	views.forgot = func() {
+		if last == nil {
+			last = replace(1, 3)
+		}
+	}
+	replace(2, 2)
+	require.False(t, (<-full).Shared)
+	last.tickOn(1)
+	c.reaches(last)
+	require.False(t, (<-full).Shared, "the second dispute is forgotten")
+}
+
 // TestADisputedViewIsReplaced: a failover loses batches that the cached view has, and nobody appends them again. Relays
 // that load the cached view converge on what was kept, and nobody is given the other after.
 func TestADisputedViewIsReplaced(t *testing.T) {

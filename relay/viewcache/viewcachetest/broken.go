@@ -339,7 +339,8 @@ func busyRelay(s *story) {
 			return ctx.Err()
 		}
 	}}
-	busy, err := viewcache.New(s.Backend.Store, log, nil)
+	store := &Broken{Store: s.Backend.Store}
+	busy, err := viewcache.New(store, log, nil)
 	require.NoError(s, err)
 	var work errgroup.Group
 	for i := range most + 1 {
@@ -355,6 +356,7 @@ func busyRelay(s *story) {
 			return err
 		})
 	}
+	waittest.Until(s, func() bool { return store.Looks.Load() > most }, 10*time.Second, time.Millisecond)
 	v, err := s.cache(s.Backend.Store, always).View(s.Context(), s.tile+most, fence.Position{})
 	require.NoError(s, err)
 	require.Equal(s, s.Head(s.tile+most), v.Position)
