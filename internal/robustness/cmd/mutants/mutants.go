@@ -192,7 +192,7 @@ var mutants = []mutant{
 	{"a refresh on a master that was replaced is believed", "evidence is what every replica has",
 		"admission/reconcile.go",
 		"if reason, err = r.replaced(ctx, before.Tile, known.End); reason != nil || err != nil {",
-		"if reason != nil {", []detector{allBut("admission", "./admission", "^TestRandomFaults$"), whole.seeds(1200)}},
+		"if reason != nil {", []detector{allBut("admission", "./admission", "^TestRandomFaults$"), whole.seeds(1800)}},
 	{"an owner that appends again is believed", "evidence is what an owner has shown to be all",
 		"admission/reconcile.go", "known.End != after.Position:\n		return known, nil, nil",
 		"known.End != after.Position:\n		known.whole = true\n		return known, nil, nil",
