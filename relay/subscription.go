@@ -164,8 +164,8 @@ func (s *subscription) mustWait() bool {
 }
 
 // askEarly asks the store for what a client claims to hold; false if it was asked a moment ago. Any client can
-// claim to hold anything, so a tile asks only once in earlyPause. Who is not asked for waits for the frame itself, or
-// for the next comparison.
+// claim to hold anything, so a tile asks only once in earlyPause. Other clients wait for the frame that they
+// hold, or for the next comparison.
 func (h *hub) askEarly() bool {
 	now := time.Now()
 	if !h.early {

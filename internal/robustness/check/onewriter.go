@@ -14,8 +14,8 @@ import (
 //
 // An authority that was restored to an older state may grant an epoch again that only lost copies
 // of the store knew: its first claimant was answered by a master alone. After a restore only writers count that
-// the replicas confirmed, or whose batch survived, and of before a loss of every copy none does. The state of a rebase
-// that was not confirmed may be in a checkpoint all the same: whoever restores that is not its owner.
+// the replicas confirmed, or whose batch survived, and of before a loss of every copy none does. A rebase that was
+// not confirmed may survive because its state is in a checkpoint; its writer does not count for that.
 func OneWriter(t *Tile) {
 	for i := 1; i < len(t.Lineage); i++ {
 		before, e := t.Lineage[i-1], t.Lineage[i]

@@ -150,8 +150,9 @@ func TestTwoRebasesOfOneState(t *testing.T) {
 	}
 }
 
-// TestARebaseOfAnEarlierCheckpoint: two owners, of which neither had an event, took snapshots of one state. A claimant
-// whose epoch is between theirs has restored the first: nobody goes on from a checkpoint under a lower epoch.
+// TestARebaseOfAnEarlierCheckpoint: an owner took a snapshot, and a later one another of the same state, since nothing
+// but installs came between. A claimant with an epoch between theirs has restored the first snapshot: a claimant mints
+// above the epoch of the checkpoint that it restores.
 func TestARebaseOfAnEarlierCheckpoint(t *testing.T) {
 	first, second := history.Position{Epoch: 1, Seq: 1, Chain: 1}, history.Position{Epoch: 2, Seq: 2, Chain: 2}
 	third, fourth := history.Position{Epoch: 4, Seq: 3, Chain: 3}, history.Position{Epoch: 5, Seq: 4, Chain: 4}

@@ -419,7 +419,9 @@ func (b *breaker) loseEveryCopy(ctx context.Context) {
 	}
 	for _, later := range b.living(id) {
 		if alone && later != c {
-			b.crash(later) // whoever has begun above what is left would take another's history for its own past
+			// It began above what is left. If it lived, it would take another owner's history for its own past, which
+			// is the first limit in docs/robustness.md.
+			b.crash(later)
 		}
 	}
 	b.cluster.setBack(id, before)
