@@ -18,7 +18,7 @@ func TestAddressesAreChecked(t *testing.T) {
 	b := embedded(t)
 	player := func(*http.Request) (session.Identity, error) { return session.Identity{Actor: "ann"}, nil }
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-	watch := func(context.Context, session.Identity, fence.TileID) error { return nil }
+	watch := func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 	makers := map[string]func(addr string) error{
 		"contact": func(a string) error { _, err := tilefence.NewTileServer(a, b, newBell, nil); return err },
 		"gateway": func(a string) error { _, err := tilefence.NewGatewayServer(a, b, player, price, nil); return err },

@@ -37,7 +37,7 @@ func TestAForgottenBridgeIsSaid(t *testing.T) {
 	require.NoError(t, s.Own(plaza))
 	start(t, s)
 	await(t, s, plaza)
-	mayWatch := func(context.Context, session.Identity, fence.TileID) error { return nil }
+	mayWatch := func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 	r, err := tilefence.NewRelayServer(view.Addr().String(), b, mayWatch, &tilefence.RelayServerConfig{
 		Web: tilefence.Web{Listener: view}, Relay: relay.Config{CheckInterval: 100 * time.Millisecond}})
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func Example() {
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
 	gateway := must(tilefence.NewGatewayServer(gate.Addr().String(), b, player, price,
 		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate}}))
-	mayWatch := func(context.Context, session.Identity, fence.TileID) error { return nil }
+	mayWatch := func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 	relay := must(tilefence.NewRelayServer(view.Addr().String(), b, mayWatch,
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: view}}))
 	bridge := must(tilefence.NewBridgeServer(b, nil))

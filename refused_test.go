@@ -32,7 +32,7 @@ func TestARefusedClientIsToldWhy(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	l := listen(t)
 	watchers, err := tilefence.NewRelayServer(l.Addr().String(), b,
-		func(context.Context, session.Identity, fence.TileID) error { return nil }, &tilefence.RelayServerConfig{
+		everyTile, &tilefence.RelayServerConfig{
 			Web: tilefence.Web{Listener: l}, Relay: relay.Config{Authenticate: keys.Authenticate}})
 	require.NoError(t, err)
 	start(t, watchers)

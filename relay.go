@@ -47,8 +47,8 @@ type RelayServer struct {
 }
 
 // NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
-// subscription, from who the watcher is (cfg.Relay.Authenticate); it must not be nil, since it is what keeps watchers
-// to tiles that exist and that they may see. A nil cfg means the defaults.
+// subscription and each change of areas, from who the watcher is (cfg.Relay.Authenticate). It must not be nil, since it
+// keeps watchers to tiles that exist, and to tiles and areas that they may see. A nil cfg means the defaults.
 //
 // It needs Log and Fanout. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewRelayServer(
@@ -65,16 +65,18 @@ func NewRelayServer(
 	c.Relay.Logger = cmp.Or(c.Relay.Logger, c.Logger)
 	switch {
 	case authorize == nil:
-		return nil, argument("authorize", "nil", "a function that decides who may watch a tile")
+		return nil, argument("authorize", "nil", "a function that decides who may watch which areas of a tile")
 	case c.Relay.AuthorizeTile != nil:
 		return nil, argument("Relay.AuthorizeTile", "set", "nil: authorize is an argument")
 	}
 	exists := b.exists(nil)
-	c.Relay.AuthorizeTile = func(ctx context.Context, who session.Identity, id fence.TileID) error {
+	c.Relay.AuthorizeTile = func(ctx context.Context, who session.Identity, id fence.TileID,
+		areas fence.AreaSet,
+	) error {
 		if err := exists(id); err != nil {
 			return err
 		}
-		return authorize(ctx, who, id)
+		return authorize(ctx, who, id, areas)
 	}
 	r, err := relay.New(b.Fanout, b.Log, &c.Relay)
 	if err != nil {

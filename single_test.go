@@ -53,7 +53,7 @@ func TestOnASingleRedis(t *testing.T) {
 	start(t, bridge)
 	view, gate := listen(t), listen(t)
 	relay, err := tilefence.NewRelayServer(view.Addr().String(), b,
-		func(context.Context, session.Identity, fence.TileID) error { return nil },
+		func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil },
 		&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: view}})
 	require.NoError(t, err)
 	start(t, relay)

@@ -32,7 +32,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: doors[0]}})
 	require.NoError(t, err)
 	start(t, gateway)
-	mayWatch := func(context.Context, session.Identity, fence.TileID) error { return nil }
+	mayWatch := func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 	relay, err := tilefence.NewRelayServer(doors[1].Addr().String(), b, mayWatch, &tilefence.RelayServerConfig{
 		Web: tilefence.Web{Listener: doors[1]}})
 	require.NoError(t, err)

@@ -199,5 +199,5 @@ func anybody(*http.Request) (session.Identity, error) {
 	return session.Identity{Actor: "ann"}, nil
 }
 
-func free(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-func everyTile(context.Context, session.Identity, fence.TileID) error      { return nil }
+func free(_ context.Context, a admission.Action) (admission.Action, error)           { return a, nil }
+func everyTile(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }

@@ -44,7 +44,7 @@ func TestTilesThatDoNotExist(t *testing.T) {
 			gateway, err := tilefence.NewGatewayServer(gate.Addr().String(), b, anybody, free,
 				&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate}, Spawn: true})
 			require.NoError(t, err)
-			mayWatch := func(context.Context, session.Identity, fence.TileID) error { return nil }
+			mayWatch := func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 			relay, err := tilefence.NewRelayServer(view.Addr().String(), b, mayWatch,
 				&tilefence.RelayServerConfig{Web: tilefence.Web{Listener: view}})
 			require.NoError(t, err)

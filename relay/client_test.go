@@ -311,7 +311,7 @@ func TestAdmission(t *testing.T) {
 		}
 		return session.Identity{Actor: "ann"}, nil
 	}
-	cfg.AuthorizeTile = func(_ context.Context, who session.Identity, tile fence.TileID) error {
+	cfg.AuthorizeTile = func(_ context.Context, who session.Identity, tile fence.TileID, _ fence.AreaSet) error {
 		if tile == tileB || who.Actor != "ann" {
 			return errors.New("not yours")
 		}

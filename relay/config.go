@@ -32,10 +32,12 @@ const (
 // default. Durations must not be negative.
 type Config struct {
 	// AuthorizeTile decides over each subscription, also a repeated one, each Resync and each change of areas. A game
-	// checks here that the tile exists and that the player may see it.
+	// checks here that the tile exists and that the player may see these areas of it: a client names its areas itself,
+	// and one that names none asks for the whole tile. Nil is refused, unless Public is set.
 	AuthorizeTile AuthorizeFunc
 
-	// Public lets every client watch every tile, also tiles that never existed. Set it only where AuthorizeTile is nil.
+	// Public stands in for AuthorizeTile, which is nil then: every client may watch all areas of every tile, also of
+	// tiles that never existed.
 	Public bool
 
 	// Authenticate says who asks for a connection. nil lets strangers in and leaves it to AuthorizeTile.
@@ -88,11 +90,19 @@ type Config struct {
 	tuning
 }
 
-// AuthorizeFunc decides whether a player may watch a tile. who is as Config.Authenticate returned it, or the last
-// refresh. An error is answered with CODE_FORBIDDEN, and ends a subscription that was there; its text is logged, not
-// sent. It must return when ctx ends, which is after Config.Sessions.Timeout. It is called from the connection's own
-// goroutine, in turn.
-type AuthorizeFunc func(ctx context.Context, who session.Identity, tile fence.TileID) error
+// AuthorizeFunc decides whether a player may watch areas of a tile: all those that the player is to be sent from then
+// on, not only new ones. areas.All means the whole tile. A game that hides areas compares the set with what the player
+// may see:
+//
+//	if _, more := areas.Without(visible); more {
+//		return errors.New("out of sight")
+//	}
+//
+// who is as Config.Authenticate returned it, or the last refresh. An error is answered with CODE_FORBIDDEN, and ends a
+// subscription that was there; its text is logged, not sent. A player who loses the right to an area is asked about
+// only when the client sends something: Relay.EndActor ends what is open. It must return when ctx ends, which is after
+// Config.Sessions.Timeout. It is called from the connection's own goroutine, in turn.
+type AuthorizeFunc func(ctx context.Context, who session.Identity, tile fence.TileID, areas fence.AreaSet) error
 
 // Views is a cache of tiles' histories that many relays share. A *viewcache.Cache is one.
 type Views interface {

@@ -55,7 +55,7 @@ func TestConfigIsValidated(t *testing.T) {
 	}{
 		{"AuthorizeTile", func(c *Config) { c.Public = false }}, // an open relay must be asked for in so many words
 		{"Public", func(c *Config) {
-			c.AuthorizeTile = func(context.Context, session.Identity, fence.TileID) error { return nil }
+			c.AuthorizeTile = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 		}},
 		{"Sessions.Timeout", func(c *Config) { c.Sessions.Timeout = -1 }},
 		{"Sessions.PerAddress", func(c *Config) { c.Sessions.PerAddress = -1 }},

@@ -38,7 +38,8 @@
 // areas is given the new ones at the position it has reached, from the cached snapshot and tail. When these tails add
 // up to more than a few snapshots, the relay looks for a newer one. If it has no snapshot cached, because the tail has
 // outgrown Limits.TailFrames or TailBytes, the client is given a Sync of everything.
-// AuthorizeTile is asked again for each change, about the tile and not about areas.
+// AuthorizeTile is given the areas, and is asked again for each change of them: a client names its own, so areas hide
+// something only if that function refuses.
 //
 // # Sessions
 //

@@ -104,7 +104,7 @@ func TestFirstSubscriptionThatCannotBeServed(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
 	cfg.Authenticate = func(*http.Request) (session.Identity, error) { return session.Identity{}, nil }
-	cfg.AuthorizeTile = func(_ context.Context, _ session.Identity, tile fence.TileID) error {
+	cfg.AuthorizeTile = func(_ context.Context, _ session.Identity, tile fence.TileID, _ fence.AreaSet) error {
 		if tile == tileB {
 			return errors.New("no")
 		}
@@ -152,7 +152,7 @@ func TestManyClientsNameTilesInTheirHandshakes(t *testing.T) {
 func TestAuthorizationDoesNotHoldTheResponse(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID) error {
+	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {
 		time.Sleep(time.Second)
 		return nil
 	}
@@ -171,7 +171,7 @@ func TestEndedWhileAuthorizing(t *testing.T) {
 	think := make(chan struct{})
 	thought := sync.OnceFunc(func() { close(think) })
 	defer thought()
-	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID) error {
+	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {
 		asked.Add(1)
 		<-think
 		return nil

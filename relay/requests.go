@@ -195,7 +195,7 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 		return
 	}
 	if s := c.subs[tile]; s != nil {
-		c.allowed(tile, func() { s.resync(areas, 0, have) })
+		c.allowed(tile, areas, func() { s.resync(areas, 0, have) })
 		return
 	}
 	if len(c.subs) >= c.cfg.MaxTilesPerClient {
@@ -203,12 +203,14 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 			fmt.Sprintf("at most %d tiles at once", c.cfg.MaxTilesPerClient))
 		return
 	}
-	c.allowed(tile, func() { c.join(tile, areas, have) })
+	c.allowed(tile, areas, func() { c.join(tile, areas, have) })
 }
 
-// allowed calls f if the game lets the client watch the tile. If it does not, the client is told, and watches the tile
-// no more.
-func (c *client) allowed(tile fence.TileID, f func()) { aside(func() { c.decide(tile, f) }) }
+// allowed calls f if the game lets the client watch areas of the tile. If it does not, the client is told, and watches
+// the tile no more.
+func (c *client) allowed(tile fence.TileID, areas fence.AreaSet, f func()) {
+	aside(func() { c.decide(tile, areas, f) })
+}
 
 // aside calls f on a stack of its own and waits for it. A connection's stack does not become smaller again once it has
 // been deep, and would take twice as much for as long as the connection lasts.
@@ -221,19 +223,19 @@ func aside(f func()) {
 	<-done
 }
 
-func (c *client) decide(tile fence.TileID, f func()) {
+func (c *client) decide(tile fence.TileID, areas fence.AreaSet, f func()) {
 	if c.cfg.AuthorizeTile == nil {
 		f()
 		return
 	}
 	err := c.guest.Authorize(func(ctx context.Context, who session.Identity) error {
-		return c.cfg.AuthorizeTile(ctx, who, tile)
+		return c.cfg.AuthorizeTile(ctx, who, tile, areas)
 	}, f)
 	if err == nil {
 		return
 	}
 	c.cfg.refusals.Info("tile refused", "remote", c.guest.Remote(), "actor", c.guest.Actor(), "tile", tile,
-		"error", err)
+		"areas", areas.List(), "error", err)
 	c.part(tile)
 	c.refuse(tile.String(), relaypb.Code_CODE_FORBIDDEN, "not allowed")
 }
@@ -286,12 +288,12 @@ func (c *client) subscribed(name string) *subscription {
 
 func (c *client) resync(name string, have clientState) {
 	if s := c.subscribed(name); s != nil {
-		c.allowed(s.h.tile, func() { s.resync(s.areas, s.watch, have) })
+		c.allowed(s.h.tile, s.areas, func() { s.resync(s.areas, s.watch, have) })
 	}
 }
 
 func (c *client) watch(name string, areas fence.AreaSet, number uint32) {
 	if s := c.subscribed(name); s != nil {
-		c.allowed(s.h.tile, func() { s.watchAreas(areas, number) })
+		c.allowed(s.h.tile, areas, func() { s.watchAreas(areas, number) })
 	}
 }

@@ -38,7 +38,7 @@ func (b *bouncer) authenticate(r *http.Request) (session.Identity, error) {
 	return who, nil
 }
 
-func (b *bouncer) authorize(_ context.Context, who session.Identity, _ fence.TileID) error {
+func (b *bouncer) authorize(_ context.Context, who session.Identity, _ fence.TileID, _ fence.AreaSet) error {
 	b.askedTiles.Add(1)
 	if b.revoked.Load() || who.Value != "crew" {
 		return errors.New("not any more")
@@ -129,7 +129,7 @@ func TestTheGameHasADeadline(t *testing.T) {
 			}
 			return session.Identity{Actor: "ann"}, nil // too late is too late
 		}
-		c.AuthorizeTile = func(ctx context.Context, _ session.Identity, tile fence.TileID) error {
+		c.AuthorizeTile = func(ctx context.Context, _ session.Identity, tile fence.TileID, _ fence.AreaSet) error {
 			if tile == tileA {
 				<-ctx.Done()
 			}
@@ -177,6 +177,46 @@ func TestAskingAgainIsAuthorizedAgain(t *testing.T) {
 			o.tickOn(3)
 			send(t, c, resyncOf(tileA))
 			require.Equal(t, relaypb.Code_CODE_NOT_SUBSCRIBED, receive(t, c).GetError().GetCode(), "no frame came")
+		})
+	}
+}
+
+// A client names its areas itself: the game is given all that it would be sent, whichever message asks.
+func TestAreasAreAuthorized(t *testing.T) {
+	held := func(areas ...uint32) *relaypb.ClientMessage {
+		return &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{Subscribe: &relaypb.Subscribe{
+			Held: []*relaypb.Held{{Tile: tileA.String(), Areas: areas}}}}}
+	}
+	watch := func(areas ...uint32) *relaypb.ClientMessage {
+		return &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Watch{Watch: &relaypb.Watch{Tile: tileA.String(),
+			Areas: areas, Number: 1}}}
+	}
+	w := newWorld(t)
+	w.claim(tileA, 1)
+	cfg := still()
+	cfg.AuthorizeTile = func(_ context.Context, _ session.Identity, _ fence.TileID, areas fence.AreaSet) error {
+		if _, more := areas.Without(fence.Areas(1, 2)); more {
+			return errors.New("out of sight")
+		}
+		return nil
+	}
+	s := w.serve(cfg)
+	for name, ask := range map[string]*relaypb.ClientMessage{
+		"whole tile": subscribeTo(tileA.String()), "every area": held(), "another": held(2, 3),
+		"watch another": watch(2, 3), "watch every area": watch(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := s.raw(t, relaypb.Subprotocol)
+			if ask.GetWatch() != nil {
+				send(t, c, held(1))
+				require.NotNil(t, receive(t, c).GetSync())
+				send(t, c, watch(1, 2))
+				require.True(t, receive(t, c).GetSync().GetOpens(), "what the player may see")
+			}
+			send(t, c, ask)
+			require.Equal(t, relaypb.Code_CODE_FORBIDDEN, receive(t, c).GetError().GetCode())
+			send(t, c, resyncOf(tileA))
+			require.Equal(t, relaypb.Code_CODE_NOT_SUBSCRIBED, receive(t, c).GetError().GetCode())
 		})
 	}
 }
@@ -230,8 +270,10 @@ func TestNobodySlipsInWhileSessionsEnd(t *testing.T) {
 					}
 					return who, err
 				}
-				c.AuthorizeTile = func(ctx context.Context, who session.Identity, tile fence.TileID) error {
-					err := b.authorize(ctx, who, tile)
+				c.AuthorizeTile = func(
+					ctx context.Context, who session.Identity, tile fence.TileID, areas fence.AreaSet,
+				) error {
+					err := b.authorize(ctx, who, tile, areas)
 					if name == "tile" && err == nil && !b.revoked.Swap(true) {
 						end(s)
 					}

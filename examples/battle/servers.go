@@ -167,7 +167,8 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	for _, id := range p.world {
 		known[id] = true
 	}
-	mayWatch := func(_ context.Context, _ session.Identity, id fence.TileID) error {
+	// Nothing is hidden in an area of a battle: clients name few of them to be sent less.
+	mayWatch := func(_ context.Context, _ session.Identity, id fence.TileID, _ fence.AreaSet) error {
 		if !known[id] {
 			return fmt.Errorf("tile %s is not part of this battle", id)
 		}

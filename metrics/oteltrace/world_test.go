@@ -48,7 +48,7 @@ func (w *world) play(actions ...string) {
 	w.tiles.Host.Tile.TickInterval = 20 * time.Millisecond
 	player := func(*http.Request) (session.Identity, error) { return session.Identity{Actor: "ann"}, nil }
 	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-	mayWatch := func(context.Context, session.Identity, fence.TileID) error { return nil }
+	mayWatch := func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 	server := must(tilefence.NewTileServer(listen(&w.tiles.Web), b, newLamp, &w.tiles))
 	gateway := must(tilefence.NewGatewayServer(listen(&w.gateway.Web), b, player, price, &w.gateway))
 	relay := must(tilefence.NewRelayServer(listen(&w.relay.Web), b, mayWatch, &w.relay))

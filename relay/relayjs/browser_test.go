@@ -68,7 +68,7 @@ func TestInABrowser(t *testing.T) {
 		current.Load().Handler().ServeHTTP(w, r)
 	})
 	guarded, _ := startRelay(t, b, &relay.Config{Authenticate: session.Keys{make([]byte, 32)}.Authenticate,
-		AuthorizeTile: func(context.Context, session.Identity, fence.TileID) error { return nil }})
+		AuthorizeTile: func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }})
 	mux.Handle("GET /guarded", guarded.Handler())
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

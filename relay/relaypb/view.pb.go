@@ -57,7 +57,7 @@ const (
 	Code_CODE_MALFORMED      Code = 1 // the message cannot be read; the connection is closed
 	Code_CODE_INVALID_TILE   Code = 2 // not a tile's name; other tiles of the message are served
 	Code_CODE_TOO_MANY_TILES Code = 3 // over the client's limit; the tile is not subscribed
-	Code_CODE_FORBIDDEN      Code = 4 // the client may not see the tile
+	Code_CODE_FORBIDDEN      Code = 4 // the client may not see the tile, or not all the areas it names: it watches neither
 	Code_CODE_NOT_SUBSCRIBED Code = 5 // a resync of a tile that is not subscribed
 	Code_CODE_UNAVAILABLE    Code = 6 // the store does not answer; the Sync comes when it does
 	Code_CODE_OVERLOADED     Code = 7 // the relay holds as many tiles as it can; try another relay

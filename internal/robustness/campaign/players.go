@@ -107,4 +107,4 @@ func (r *run) settled(ctx context.Context) error {
 }
 
 // everyTile lets every watcher watch every tile.
-func everyTile(context.Context, session.Identity, fence.TileID) error { return nil }
+func everyTile(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
