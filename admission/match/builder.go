@@ -14,13 +14,27 @@ type builder struct {
 	accepts    func(g *gathered, i int) bool // nil: any
 	prev, next []int                         // -1 and len(tickets) end the list
 	used       []bool
+	twice      bool // a player has two of the tickets: only the one that has waited longest is in the list
 }
 
 func newBuilder(q Queue, tickets []Candidate) *builder {
 	n := len(tickets)
+	q.Target = cmp.Or(q.Target, q.Max)
+	q.Min = cmp.Or(q.Min, q.Target)
 	b := &builder{q: q, tickets: tickets, prev: make([]int, n), next: make([]int, n), used: make([]bool, n)}
 	for i := range n {
 		b.prev[i], b.next[i] = i-1, i+1
+	}
+	seen := make(map[string]bool, n)
+	for _, i := range oldestFirst(tickets) {
+		if slices.ContainsFunc(tickets[i].Players, func(p Player) bool { return seen[p.ID] }) {
+			b.take([]int{i})
+			b.twice = true
+			continue
+		}
+		for _, p := range tickets[i].Players {
+			seen[p.ID] = true
+		}
 	}
 	return b
 }
@@ -147,6 +161,7 @@ type lineup struct {
 	q       Queue
 	teams   []team
 	players int
+	names   map[string]bool // of the players; nil for none
 }
 
 type team struct {
@@ -159,8 +174,11 @@ type team struct {
 func newLineup(q Queue) lineup { return lineup{q: q, teams: make([]team, max(q.Teams, 1))} }
 
 // add puts a ticket on the smallest team that has room for all of it, of two such on the one that is rated lower, or
-// returns false.
+// returns false. No lineup has a player twice.
 func (l *lineup) add(t Ticket) bool {
+	if l.repeats(t) {
+		return false
+	}
 	best := -1
 	for i := range l.teams {
 		if !l.fits(&l.teams[i], t) {
@@ -179,7 +197,11 @@ func (l *lineup) add(t Ticket) bool {
 	to.size += len(t.Players)
 	to.rating += len(t.Players) * t.Rating
 	l.players += len(t.Players)
+	if l.names == nil {
+		l.names = make(map[string]bool, l.q.Max)
+	}
 	for _, p := range t.Players {
+		l.names[p.ID] = true
 		if p.Role != "" && l.q.Roles != nil {
 			if to.roles == nil {
 				to.roles = make(map[string]int)
@@ -188,6 +210,11 @@ func (l *lineup) add(t Ticket) bool {
 		}
 	}
 	return true
+}
+
+// repeats reports whether a player of a ticket is in the lineup already.
+func (l *lineup) repeats(t Ticket) bool {
+	return slices.ContainsFunc(t.Players, func(p Player) bool { return l.names[p.ID] })
 }
 
 func (l *lineup) fits(to *team, t Ticket) bool {

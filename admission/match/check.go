@@ -5,10 +5,20 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 )
 
 // The checks that every back end makes of its arguments before it writes anything. Each returns nil or a
 // *fence.ArgumentError.
+
+// CheckEntry checks an Entry and returns it with its defaults.
+func CheckEntry(e Entry) (Entry, error) {
+	var check setting.Check
+	check.From(time.Millisecond, "MaxWait", &e.MaxWait, defaultWait)
+	check.Number("Room", &e.Room, defaultRoom)
+	check.Number("PerSource", &e.PerSource, defaultPerSource)
+	return e, check.Err
+}
 
 // CheckClaim checks a Claim.
 func CheckClaim(c Claim) error {
@@ -23,9 +33,10 @@ func CheckClaim(c Claim) error {
 	return nil
 }
 
-// CheckRecord checks the matches of a Record: each has an ID and at least one ticket, and no ticket is in two.
+// CheckRecord checks the matches of a Record: each has an ID and at least one ticket, and no ticket and no player is in
+// two.
 func CheckRecord(matches []Match) error {
-	seen := make(map[string]bool)
+	seen, players := make(map[string]bool), make(map[string]bool)
 	for _, m := range matches {
 		if !nameForm.MatchString(m.ID) {
 			return &fence.ArgumentError{Field: "Match.ID", Value: m.ID, Want: nameWant}
@@ -38,6 +49,12 @@ func CheckRecord(matches []Match) error {
 				return &fence.ArgumentError{Field: "Match.Tickets", Value: t.ID, Want: "each ticket once"}
 			}
 			seen[t.ID] = true
+			for _, p := range t.Players {
+				if players[p.ID] {
+					return &fence.ArgumentError{Field: "Match.Tickets", Value: p.ID, Want: "each player once"}
+				}
+				players[p.ID] = true
+			}
 		}
 	}
 	if len(seen) > MaxClaim {

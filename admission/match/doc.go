@@ -25,9 +25,10 @@
 //	             +---- Dissolve (no free seat) ------+                  |
 //	             +---- Requeue (seat not taken in time) ----------------+
 //
-//	Waiting -Reclaim, after Queue.MaxWait-> TimedOut          any but TimedOut -Cancel-> Cancelled
+//	Waiting -Claim or Reclaim, after Queue.MaxWait-> TimedOut    any but TimedOut -Cancel-> Cancelled
+//	Seated -Requeue, of the third seat that was not taken-> TimedOut
 //
-// Dissolve and Requeue put a ticket first in its queue; Reclaim puts it where it was; Release leaves its waiting
+// Dissolve, Requeue and Reclaim give a ticket the place in its queue that it had; Release leaves its waiting
 // time as it is, and lets others be looked at first.
 //
 // # What it promises
@@ -40,13 +41,18 @@
 //   - A tile never has more seats held or taken than it offers, and only tiles whose offer lasts get matches.
 //   - No ticket starves: a claim takes those that have waited longest unseen and those that were looked at
 //     longest ago, in turn, each with its neighbours by rating; and what a strategy accepts grows with time.
-//   - Every wait ends: in a match, in a cancellation, or after Queue.MaxWait in TimedOut.
+//   - Every wait ends: in a match, in a cancellation, or after Queue.MaxWait in TimedOut. The time that a ticket had a
+//     seat does not count, and it may leave MaxLapses seats empty.
+//   - A player has one open ticket in a shard, alone or in a party, whatever process it came through; another one is
+//     refused with an *OpenError. No lineup has a player twice, whatever a Strategy returns.
+//   - A queue has Queue.Room for open tickets, of which each Ticket.Source has a share that shrinks as the queue fills;
+//     what comes back from a match counts all the time. A ticket has a few followers.
 //   - A supervisor takes nothing from a worker whose lease lasts.
 //
 // # What it does not
 //
-//   - It does not know players: one player in two tickets may be in two matches. Give each player one ticket at a time.
-//   - Tickets of different queues, and of different shards of a queue, do not meet.
+//   - Tickets of different queues, and of different shards of a queue, do not meet, and a player may have one in each.
+//   - A player who has taken his seat may ask for another match. A game that does not want that looks first.
 //   - A ticket that is cancelled after it was matched leaves its place in the match empty; the battle may ask for
 //     another player (Ticket.Backfill).
 //   - Notices (Store.Arrivals, Store.Changes) may be lost. Workers and watchers also ask at intervals.
@@ -61,7 +67,10 @@
 //	answer of Allocate or Publish is lost       it is asked again, under the same match ID         at once
 //	no tile has free seats                      the match is dissolved; Why says so                at once
 //	tile dies                                   its offer ends; seats not taken go back            ttl, hold + period
-//	player does not come                        the seat goes back, the ticket is first            hold + period
+//	player does not come                        the seat goes back, the ticket waits again         hold + period
+//	player does not come for the third time     the ticket is TimedOut                             hold + period
+//	an allocator fails for a match all the time a supervisor dissolves it                          2 min
+//	a Strategy returns what is no lineup        the group is refused and reported (ErrLineup)      at once
 //	store is away                               nothing is matched; calls get *fence.StoreError    until it is back
 //
 // lease is WorkerConfig.Lease, period is SupervisorConfig.Period, hold is NewSeatAllocator's.

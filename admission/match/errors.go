@@ -3,6 +3,7 @@ package match
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -15,6 +16,13 @@ var (
 	ErrUnknown = errors.New("unknown")
 	// ErrReused: the ticket ID belongs to another ticket. Choose a new random ID for each request.
 	ErrReused = errors.New("ticket ID was used for another ticket")
+	// ErrOpen: a player has an open ticket in the queue. Follow that one, or cancel it.
+	ErrOpen = errors.New("the player has an open ticket")
+	// ErrCrowded: the queue, or the share of it that one source of tickets has, is full; or a ticket has too many
+	// followers. Ask again later.
+	ErrCrowded = errors.New("too many at once")
+	// ErrLineup: a Strategy returned a group that cannot be a match of the queue. Its tickets wait.
+	ErrLineup = errors.New("not a lineup of this queue")
 	// ErrGone: a ticket left the claim, or the match was dissolved, before the call.
 	ErrGone = errors.New("gone")
 	// ErrNoSeat: no tile that serves has enough free seats. The tickets wait.
@@ -59,6 +67,56 @@ func (e *ReusedError) Error() string {
 
 // Is matches ErrReused.
 func (e *ReusedError) Is(target error) bool { return target == ErrReused }
+
+// OpenError is a ticket of a player who has another one open in the same shard of the queue. The ticket was not
+// created.
+type OpenError struct {
+	Player string
+	Ticket string    // the open one
+	Until  time.Time // if it has a seat that is held, or was cancelled after it was matched: when it stops counting
+}
+
+func (e *OpenError) Error() string {
+	until := "follow that ticket, or cancel it"
+	if !e.Until.IsZero() {
+		until = "it counts while its seat is held, until " + e.Until.UTC().Format(time.RFC3339Nano)
+	}
+	return fmt.Sprintf("player %s: %v, %s: %s", e.Player, ErrOpen, e.Ticket, until)
+}
+
+// Is matches ErrOpen.
+func (e *OpenError) Is(target error) bool { return target == ErrOpen }
+
+// CrowdedError is a ticket, or a follower of one, for which there is no room.
+type CrowdedError struct {
+	What  string // "tickets of shard …", "tickets of source …", "followers of ticket …", "followers"
+	Have  int
+	Limit int // for this source, now: the share of each source shrinks as the queue fills
+}
+
+func (e *CrowdedError) Error() string {
+	return fmt.Sprintf("%s: %v: %d, the limit is %d now: ask again in a few seconds", e.What, ErrCrowded, e.Have,
+		e.Limit)
+}
+
+// Is matches ErrCrowded.
+func (e *CrowdedError) Is(target error) bool { return target == ErrCrowded }
+
+// LineupError is a group of a Strategy that was refused.
+type LineupError struct {
+	Queue   string
+	Group   []int    // as the Strategy returned it
+	Tickets []string // of the group, as far as its indexes are
+	Detail  string
+}
+
+func (e *LineupError) Error() string {
+	return fmt.Sprintf("queue %s: the group %v of tickets %v is %v: %s: mend the queue's Strategy", e.Queue, e.Group,
+		e.Tickets, ErrLineup, e.Detail)
+}
+
+// Is matches ErrLineup.
+func (e *LineupError) Is(target error) bool { return target == ErrLineup }
 
 // GoneError is a match that cannot be recorded or published.
 type GoneError struct {

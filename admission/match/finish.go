@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/wait"
 )
@@ -20,8 +21,9 @@ type finisher struct {
 }
 
 // finish ends matches of one shard, and tries again what failed until ctx ends; what is left then is the
-// supervisors'. It calls full when a match finds no seat, before its tickets wait again.
-func (f *finisher) finish(ctx context.Context, shard string, matches []Match, full func()) {
+// supervisors'. It calls full when a match finds no seat, before its tickets wait again: with the tile of a
+// backfill, or with zero.
+func (f *finisher) finish(ctx context.Context, shard string, matches []Match, full func(fence.TileID)) {
 	for len(matches) > 0 {
 		matches = f.once(ctx, shard, matches, full)
 		if len(matches) > 0 && !wait.For(ctx, retryInterval) {
@@ -31,7 +33,7 @@ func (f *finisher) finish(ctx context.Context, shard string, matches []Match, fu
 }
 
 // once tries each match once and returns those that are left.
-func (f *finisher) once(ctx context.Context, shard string, matches []Match, full func()) (left []Match) {
+func (f *finisher) once(ctx context.Context, shard string, matches []Match, full func(fence.TileID)) (left []Match) {
 	var placed []Match
 	noSeat := 0
 	var assignments []Assignment
@@ -43,7 +45,7 @@ func (f *finisher) once(ctx context.Context, shard string, matches []Match, full
 			placed, assignments = append(placed, m), append(assignments, a.Assignment)
 		case errors.Is(a.Err, ErrNoSeat):
 			noSeat++
-			full()
+			full(m.Tile)
 			if err := f.store.Dissolve(ctx, shard, m.ID, Why{Reason: NoSeat}); err != nil {
 				f.failed(shard, "dissolve", err)
 				left = append(left, m)

@@ -2,24 +2,32 @@ package match
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 )
 
 // Form makes matches from claimed tickets by the rules of a queue, and explains for each other ticket why it has none.
-// Backfills are served first, those that have waited longest before others. The matches have no ID yet. It is a pure
-// function of its arguments. Errors: a *fence.ArgumentError for rules that cannot be kept.
+// Backfills are served first, those that have waited longest before others. No player is in two matches, or twice in
+// one: of tickets that have a player in common the one that has waited longest is looked at. The matches have no
+// ID yet. It is a pure function of its arguments. Errors: a *fence.ArgumentError for rules that cannot be kept;
+// *LineupErrors, joined, for groups of the Strategy that were refused, with the matches of the others.
 func Form(q Queue, tickets []Candidate) ([]Match, []Unmatched, error) {
 	q, err := q.checked()
 	if err != nil {
 		return nil, nil, err
 	}
-	matches, unmatched := form(q, tickets)
-	return matches, unmatched, nil
+	return form(q, tickets)
 }
 
-func form(q Queue, tickets []Candidate) (matches []Match, unmatched []Unmatched) {
+func form(q Queue, tickets []Candidate) (matches []Match, unmatched []Unmatched, err error) {
 	var keys []string
+	var refused []error
 	groups := make(map[string][]Candidate)
+	tickets, twice := distinct(tickets)
+	for _, t := range twice {
+		unmatched = append(unmatched, Unmatched{t.ID, Why{Reason: Superseded}})
+	}
 	for _, t := range tickets {
 		k := q.group(t.Ticket)
 		if _, known := groups[k]; !known {
@@ -29,15 +37,33 @@ func form(q Queue, tickets []Candidate) (matches []Match, unmatched []Unmatched)
 	}
 	slices.Sort(keys)
 	for _, k := range keys {
-		made, left := formAlike(q, groups[k])
+		made, left, bad := formAlike(q, groups[k])
+		refused = append(refused, bad...)
 		matches = append(matches, made...)
 		unmatched = append(unmatched, explain(q, left, len(groups[k])-1)...)
 	}
-	return matches, unmatched
+	return matches, unmatched, errors.Join(refused...)
+}
+
+// distinct parts tickets so that the first have no player in common. A store that keeps its promise gives no others.
+func distinct(tickets []Candidate) (first, twice []Candidate) {
+	seen, waited := make(map[string]bool, len(tickets)), slices.Clone(tickets)
+	slices.SortStableFunc(waited, func(a, b Candidate) int { return cmp.Compare(b.Waited, a.Waited) })
+	for _, t := range waited {
+		if slices.ContainsFunc(t.Players, func(p Player) bool { return seen[p.ID] }) {
+			twice = append(twice, t)
+			continue
+		}
+		for _, p := range t.Players {
+			seen[p.ID] = true
+		}
+		first = append(first, t)
+	}
+	return first, twice
 }
 
 // formAlike makes matches of tickets that agree on the attributes that matter.
-func formAlike(q Queue, tickets []Candidate) (matches []Match, left []Candidate) {
+func formAlike(q Queue, tickets []Candidate) (matches []Match, left []Candidate, refused []error) {
 	sorted := slices.Clone(tickets)
 	slices.SortFunc(sorted, func(a, b Candidate) int {
 		return cmp.Or(cmp.Compare(a.Rating, b.Rating), cmp.Compare(b.Waited, a.Waited), cmp.Compare(a.ID, b.ID))
@@ -59,33 +85,51 @@ func formAlike(q Queue, tickets []Candidate) (matches []Match, left []Candidate)
 	}
 	used := make([]bool, len(sorted))
 	for _, group := range q.Strategy.Form(q, sorted) {
-		m, ok := assemble(q, sorted, group, used)
-		if ok {
-			matches = append(matches, m)
+		m, err := assemble(q, sorted, group, used)
+		if err != nil {
+			refused = append(refused, err)
+			continue
 		}
+		matches = append(matches, m)
 	}
 	for i, t := range sorted {
 		if !used[i] {
 			left = append(left, t)
 		}
 	}
-	return matches, left
+	return matches, left, refused
 }
 
-// assemble makes a match of a group unless it breaks the rules, and marks its tickets as used.
-func assemble(q Queue, sorted []Candidate, group []int, used []bool) (Match, bool) {
+// assemble makes a match of a group, and marks its tickets as used. Errors: a *LineupError if it breaks the rules.
+func assemble(q Queue, sorted []Candidate, group []int, used []bool) (Match, error) {
 	line := newLineup(q)
 	m := Match{Queue: q.Name}
 	taken := make(map[int]bool, len(group))
+	refuse := func(detail string) (Match, error) {
+		e := &LineupError{Queue: q.Name, Group: slices.Clone(group), Detail: detail}
+		for _, i := range group {
+			if i >= 0 && i < len(sorted) {
+				e.Tickets = append(e.Tickets, sorted[i].ID)
+			}
+		}
+		return Match{}, e
+	}
 	for _, i := range group {
-		if i < 0 || i >= len(sorted) || used[i] || taken[i] || !line.add(sorted[i].Ticket) {
-			return Match{}, false
+		switch {
+		case i < 0 || i >= len(sorted):
+			return refuse(fmt.Sprintf("%d is none of the %d tickets", i, len(sorted)))
+		case used[i] || taken[i]:
+			return refuse(fmt.Sprintf("ticket %s is in a match already", sorted[i].ID))
+		case line.repeats(sorted[i].Ticket):
+			return refuse(fmt.Sprintf("ticket %s has a player who is in it already", sorted[i].ID))
+		case !line.add(sorted[i].Ticket):
+			return refuse(fmt.Sprintf("ticket %s does not fit on a team", sorted[i].ID))
 		}
 		taken[i] = true
 		m.Tickets = append(m.Tickets, sorted[i].Ticket)
 	}
 	if !line.complete(q.Min) {
-		return Match{}, false
+		return refuse("it has too few players, or teams of different sizes")
 	}
 	for i := range taken {
 		used[i] = true
@@ -96,7 +140,7 @@ func assemble(q Queue, sorted []Candidate, group []int, used []bool) (Match, boo
 			m.Teams = append(m.Teams, t.tickets)
 		}
 	}
-	return m, true
+	return m, nil
 }
 
 // fill takes the nearest tickets for a backfill, within the window of whichever has waited longer.

@@ -3,6 +3,7 @@ package match
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ type Lobby struct {
 	queues map[string]Queue
 	mu     sync.Mutex
 	feeds  map[string]*feed // by shard
+	count  int              // of followers
 }
 
 // NewLobby returns a lobby for these queues. It does no I/O. Errors: a *fence.ArgumentError.
@@ -33,7 +35,8 @@ func NewLobby(store Store, queues ...Queue) (*Lobby, error) {
 
 // Enqueue creates a ticket. When it returns nil the ticket can be read, and a repeated call with the same ticket
 // returns it as it is. After a *fence.StoreError it is not known whether the ticket exists: call again with the same
-// ticket. Other errors: a *ReusedError; a *fence.ArgumentError for a ticket that the queue could never match.
+// ticket. Other errors: a *ReusedError; an *OpenError, if a player of it has an open ticket; a *CrowdedError, if the
+// queue has no room for it; a *fence.ArgumentError for a ticket that the queue could never match.
 func (l *Lobby) Enqueue(ctx context.Context, queue string, t Ticket) (Status, error) {
 	q, err := l.queue(queue)
 	if err != nil {
@@ -45,12 +48,12 @@ func (l *Lobby) Enqueue(ctx context.Context, queue string, t Ticket) (Status, er
 	homes := q.homes(t.ID)
 	for _, former := range homes[1:] { // it may have been created before the queue was split
 		if _, err := l.store.Status(ctx, former, t.ID); err == nil {
-			return l.store.Enqueue(ctx, former, t, q.MaxWait)
+			return l.store.Enqueue(ctx, former, t, q.entry())
 		} else if !errors.Is(err, ErrUnknown) {
 			return Status{}, err
 		}
 	}
-	return l.store.Enqueue(ctx, homes[0], t, q.MaxWait)
+	return l.store.Enqueue(ctx, homes[0], t, q.entry())
 }
 
 // Status reads a ticket. Status.Why explains why it was not matched. Errors: an *UnknownError, a *fence.StoreError, a
@@ -128,18 +131,32 @@ func (l *Lobby) find(queue, ticket string, ask func(shard string) (Status, error
 // watchInterval is how often a followed ticket is read without a notice, in case the notice was lost.
 const watchInterval = time.Second
 
+// Bounds of followers. Each of them reads the store once a second.
+const (
+	perPlayer    = 4       // of a ticket, for each player of it: some may be connections that are dead already
+	maxFollowers = 1 << 14 // of a Lobby
+	fewLeft      = 64      // a ticket has no more than this part of the places that are left
+)
+
 // Watch follows a ticket: it calls f with its status now and after every change of State, on the caller's goroutine,
 // until the state is terminal (nil) or f returns false (nil) or ctx ends (its error). States that follow
 // each other quickly may be seen as one; Waiting and Claimed are reported as they are found. Any number of
 // tickets of a shard share one subscription. Errors: as Status, of the first read; later failures are tried again.
+//
+// A ticket has four followers for each of its players, less if the lobby has some 16,000 in all, and at least one. One
+// that is too many takes the place of the ticket's oldest, whose Watch returns a *CrowdedError: a player who comes back
+// is not kept out by a connection that is dead. If the lobby has no place left the error is a *CrowdedError too.
 func (l *Lobby) Watch(ctx context.Context, queue, ticket string, f func(Status) bool) error {
 	s, err := l.Status(ctx, queue, ticket)
 	if err != nil {
 		return err
 	}
 	shard := s.Shard
-	notices, stop := l.follow(shard, ticket)
-	defer stop()
+	me, err := l.follow(shard, ticket, perPlayer*max(1, len(s.Ticket.Players)))
+	if err != nil {
+		return err
+	}
+	defer l.unfollow(me)
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	var last Status
@@ -156,7 +173,9 @@ func (l *Lobby) Watch(ctx context.Context, queue, ticket string, f func(Status) 
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-notices:
+		case <-me.replaced:
+			return &CrowdedError{What: "followers of ticket " + ticket, Have: me.limit + 1, Limit: me.limit}
+		case <-me.notices:
 		case <-tick.C:
 		}
 	}
@@ -164,42 +183,72 @@ func (l *Lobby) Watch(ctx context.Context, queue, ticket string, f func(Status) 
 
 // feed is the one subscription to a shard's changes, for all watchers.
 type feed struct {
-	watchers map[string][]chan struct{} // by ticket
-	count    int
+	watchers map[string][]*follower // by ticket, oldest first
 	cancel   context.CancelFunc
 }
 
-// follow returns a channel that has an element after each change of a ticket.
-func (l *Lobby) follow(shard, ticket string) (notices <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
+// follower is one Watch.
+type follower struct {
+	shard, ticket string
+	notices       chan struct{} // has an element after each change of the ticket
+	replaced      chan struct{} // closed when a newer follower has taken the place
+	limit         int           // of the ticket then
+}
+
+// follow adds a follower to a ticket that has at most so many, and fewer when few places are left.
+func (l *Lobby) follow(shard, ticket string, most int) (*follower, error) {
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := max(1, min(most, (maxFollowers-l.count)/fewLeft))
 	f := l.feeds[shard]
+	if f != nil {
+		for len(f.watchers[ticket]) >= limit {
+			oldest := f.watchers[ticket][0]
+			oldest.limit = limit
+			close(oldest.replaced)
+			l.remove(f, oldest)
+		}
+	}
+	if l.count >= maxFollowers {
+		return nil, &CrowdedError{What: "followers", Have: l.count, Limit: maxFollowers}
+	}
 	if f == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		f = &feed{watchers: make(map[string][]chan struct{}), cancel: cancel}
+		f = &feed{watchers: make(map[string][]*follower), cancel: cancel}
 		l.feeds[shard] = f
 		go l.feed(ctx, shard, f)
 	}
-	f.watchers[ticket] = append(f.watchers[ticket], c)
-	f.count++
-	l.mu.Unlock()
-	return c, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		rest := f.watchers[ticket][:0:0]
-		for _, other := range f.watchers[ticket] {
-			if other != c {
-				rest = append(rest, other)
-			}
-		}
-		f.watchers[ticket] = rest
-		if len(rest) == 0 {
-			delete(f.watchers, ticket)
-		}
-		if f.count--; f.count == 0 {
-			f.cancel()
-			delete(l.feeds, shard)
-		}
+	me := &follower{shard: shard, ticket: ticket, notices: make(chan struct{}, 1), replaced: make(chan struct{})}
+	f.watchers[ticket] = append(f.watchers[ticket], me)
+	l.count++
+	return me, nil
+}
+
+// remove takes a follower out of a feed. It may be out already. The mutex is held.
+func (l *Lobby) remove(f *feed, me *follower) {
+	i := slices.Index(f.watchers[me.ticket], me)
+	if i < 0 {
+		return
+	}
+	f.watchers[me.ticket] = slices.Delete(f.watchers[me.ticket], i, i+1)
+	if len(f.watchers[me.ticket]) == 0 {
+		delete(f.watchers, me.ticket)
+	}
+	l.count--
+}
+
+// unfollow ends what follow began, and the feed of the last follower of a shard.
+func (l *Lobby) unfollow(me *follower) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := l.feeds[me.shard]
+	if f == nil {
+		return
+	}
+	l.remove(f, me)
+	if len(f.watchers) == 0 {
+		f.cancel()
+		delete(l.feeds, me.shard)
 	}
 }
 
@@ -209,17 +258,17 @@ func (l *Lobby) feed(ctx context.Context, shard string, f *feed) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, t := range tickets {
-			for _, c := range f.watchers[t] {
-				wait.Wake(c)
+			for _, w := range f.watchers[t] {
+				wait.Wake(w.notices)
 			}
 		}
 	}
 	all := func() { // changes before the subscription was in force
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, cs := range f.watchers {
-			for _, c := range cs {
-				wait.Wake(c)
+		for _, all := range f.watchers {
+			for _, w := range all {
+				wait.Wake(w.notices)
 			}
 		}
 	}

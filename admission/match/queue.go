@@ -17,6 +17,13 @@ import (
 // maxShards bounds Queue.Shards.
 const maxShards = 1024
 
+// Defaults of a Queue.
+const (
+	defaultWait      = 10 * time.Minute
+	defaultRoom      = 100_000
+	defaultPerSource = 64
+)
+
 // Queue is the rules of one queue. All processes that use a queue must have the same rules. A zero field other than
 // Name and Max means its default.
 type Queue struct {
@@ -38,6 +45,11 @@ type Queue struct {
 	Same []string
 	// MaxWait is how long a ticket may wait for a match. Then it is TimedOut. Default 10 min.
 	MaxWait time.Duration
+	// Room is how many open tickets the queue has at most; each shard has its part. Default 100,000: some 100 MB.
+	Room int
+	// PerSource is how many open tickets of one Ticket.Source a shard takes, and less as it fills: an eighth of the
+	// room that is left. Default 64: an address that many players share.
+	PerSource int
 	// Shards is how many parts the queue has: a power of two, at most 1024. Default 1. Each part is kept on one
 	// node of the store, and tickets of different parts do not meet, so split only a queue that has outgrown
 	// a node (some 10,000 matched tickets a second). It may be raised while tickets wait, and not lowered.
@@ -59,7 +71,8 @@ func (q Queue) checked() (Queue, error) {
 	if q.Strategy == nil {
 		q.Strategy = Window{}
 	}
-	q.Patience, q.MaxWait = cmp.Or(q.Patience, 15*time.Second), cmp.Or(q.MaxWait, 10*time.Minute)
+	q.Patience, q.MaxWait = cmp.Or(q.Patience, 15*time.Second), cmp.Or(q.MaxWait, defaultWait)
+	q.Room, q.PerSource = cmp.Or(q.Room, defaultRoom), cmp.Or(q.PerSource, defaultPerSource)
 	q.Shards = max(q.Shards, 1)
 	if err := q.checkSizes(); err != nil {
 		return Queue{}, err
@@ -74,6 +87,10 @@ func (q Queue) checked() (Queue, error) {
 		return bad("Patience", q.Patience, "a duration, or zero for 15s")
 	case q.MaxWait < time.Millisecond:
 		return bad("MaxWait", q.MaxWait, "at least 1ms, or zero for 10m")
+	case q.Room < 1:
+		return bad("Room", q.Room, "at least 1 ticket, or zero for 100000")
+	case q.PerSource < 1:
+		return bad("PerSource", q.PerSource, "at least 1 ticket, or zero for 64")
 	case q.Shards > maxShards || q.Shards&(q.Shards-1) != 0:
 		return bad("Shards", q.Shards, "a power of two up to 1024, or zero for 1")
 	}
@@ -147,6 +164,8 @@ func (q Queue) check(t Ticket) error {
 		return bad("ID", t.ID, nameWant)
 	case t.Rating < -MaxRating || t.Rating > MaxRating:
 		return bad("Rating", t.Rating, fmt.Sprintf("from -%d to %d", MaxRating, MaxRating))
+	case t.Source != "" && !fence.IsName(t.Source, MaxID):
+		return bad("Source", t.Source, "1 to 64 bytes without spaces, or empty")
 	case len(t.Attributes) > MaxAttributes:
 		return bad("Attributes", len(t.Attributes), fmt.Sprint("at most ", MaxAttributes))
 	case t.Backfill != nil && (t.Backfill.Tile == 0 || t.Backfill.Open < 1 || t.Backfill.Open > MaxPlayers):
@@ -189,6 +208,11 @@ func (q Queue) checkPlayers(players []Player) error {
 		}
 	}
 	return nil
+}
+
+// entry is what the store is told of a new ticket.
+func (q Queue) entry() Entry {
+	return Entry{MaxWait: q.MaxWait, Room: (q.Room + q.Shards - 1) / q.Shards, PerSource: q.PerSource}
 }
 
 // group is what tickets of one match agree on.

@@ -16,8 +16,12 @@ type Epoch uint64
 // store could not be asked or its answer was lost; those that methods name; a *fence.ArgumentError.
 type Store interface {
 	// Enqueue adds a ticket to the back of the queue. A ticket that is there already, the same one, is returned as
-	// it is; another one with its ID gives a *ReusedError. It can be read at once.
-	Enqueue(ctx context.Context, shard string, t Ticket, maxWait time.Duration) (Status, error)
+	// it is; another one with its ID gives a *ReusedError. It can be read at once. Other errors: an *OpenError for a
+	// player who has an open ticket in the shard; a *CrowdedError.
+	//
+	// A ticket is open until it is Cancelled or TimedOut; if it was Seated, until Assignment.TakeBy; if it was
+	// cancelled after it was matched, until the TakeBy of that match, or until that is dissolved.
+	Enqueue(ctx context.Context, shard string, t Ticket, e Entry) (Status, error)
 	// Status reads a ticket. Errors: *UnknownError.
 	Status(ctx context.Context, shard, ticket string) (Status, error)
 	// Cancel ends a ticket, whatever its state, and returns it. The state is then Cancelled, or TimedOut if it was.
@@ -29,8 +33,8 @@ type Store interface {
 	Depth(ctx context.Context, shard string) (Depth, error)
 
 	// Claim gives the worker what it holds already under its epoch and, up to limit tickets in all, more of those
-	// that wait: in bands of neighbours by rating around those that have waited longest unseen and those that were
-	// looked at longest ago. It renews the worker's lease.
+	// that wait, after it has ended those past their deadline: in bands of neighbours by rating around those that have
+	// waited longest unseen and those that were looked at longest ago. It renews the worker's lease.
 	Claim(ctx context.Context, shard string, c Claim) (Holding, error)
 	// Heartbeat renews a worker's lease, and with it all of its claims. Errors: *StaleError.
 	Heartbeat(ctx context.Context, shard string, e Epoch, lease time.Duration) error
@@ -48,15 +52,18 @@ type Store interface {
 	// Publish gives recorded matches their assignment: their tickets are Seated. The result has an error for each:
 	// nil, also if the match was published before, or a *GoneError if it was dissolved.
 	Publish(ctx context.Context, shard string, assignments []Assignment) ([]error, error)
-	// Dissolve ends a recorded match that has no assignment: its tickets are first in the queue again, and say why.
-	// It is ignored if the match is published or dissolved.
+	// Dissolve ends a recorded match that has no assignment: its tickets have their places in the queue again, and
+	// say why. It is ignored if the match is published or dissolved.
 	Dissolve(ctx context.Context, shard, match string, why Why) error
-	// Requeue puts a ticket that did not take its seat first in the queue again. It is ignored if the ticket is not
-	// seated in that match any more. done is false while the match is not published, and the caller must try again.
+	// Requeue gives a ticket that did not take its seat its place in the queue again. The third time it ends TimedOut
+	// instead; and it ends Cancelled if a player of it has another open ticket by now. It is ignored if the ticket is
+	// not seated in that match any more. done is false while the match is not published, and the caller must try
+	// again.
 	Requeue(ctx context.Context, shard, match, ticket string) (done bool, err error)
 	// Reclaim returns claims whose epoch has no lease any more to the queue, ends tickets past their deadline, at
 	// most limit of each, and returns up to limit matches that were recorded longer ago than their
-	// worker's lease and are not finished. It takes nothing from a worker whose lease lasts. Any number of
+	// worker's lease and are not finished, those that no supervisor has had for longest first. One that was returned
+	// is not returned again for PendingAgain. It takes nothing from a worker whose lease lasts. Any number of
 	// supervisors may call it.
 	Reclaim(ctx context.Context, shard string, limit int) (Reclaim, error)
 
@@ -66,6 +73,23 @@ type Store interface {
 	// may be lost. ready, if not nil, is called when the subscription is in force.
 	Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error
 }
+
+// Entry is what a queue says of a new ticket. Zero fields mean the defaults of Queue.
+type Entry struct {
+	MaxWait   time.Duration
+	Room      int // open tickets of the shard
+	PerSource int // of them, of one Ticket.Source
+}
+
+// Share is how many open tickets a source may have now: PerSource, and an eighth of the room that is left, so that
+// heavy sources are refused first while the queue fills, and a source without tickets last. Back ends use it.
+func (e Entry) Share(open int) int { return min(e.PerSource, (max(e.Room-open, 0)+7)/8) }
+
+// PendingAgain is how long a supervisor has for the matches that Reclaim returned, before they are returned again.
+const PendingAgain = time.Second
+
+// MaxLapses is how many seats a ticket may leave empty: with the last of them it ends.
+const MaxLapses = 3
 
 // Claim asks for tickets.
 type Claim struct {

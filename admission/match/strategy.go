@@ -12,8 +12,9 @@ type Strategy interface {
 	// Window is how far from a ticket's rating (+-) it accepts others after a wait. It is what Why reports.
 	Window(waited time.Duration) int
 	// Form returns groups of indexes into tickets, in the order in which their tickets are put on teams. The tickets
-	// are sorted by rating, agree on Queue.Same, and contain no backfill. A group that does not fit the queue's
-	// sizes, teams or roles, or that has a ticket of an earlier group, is ignored.
+	// are sorted by rating, agree on Queue.Same, have no player in common, and contain no backfill. A group that does
+	// not fit the queue's sizes, teams or roles, or that has a ticket of an earlier group, is refused with a
+	// *LineupError, which a Worker reports to Hooks.Failed, and its tickets wait.
 	Form(q Queue, tickets []Candidate) [][]int
 }
 
@@ -76,8 +77,8 @@ func (s Batch) Form(q Queue, tickets []Candidate) [][]int {
 		b.take(g)
 		groups = append(groups, g)
 	}
-	if solo {
-		for _, g := range cut(tickets, windows, q.Target) {
+	if solo && !b.twice {
+		for _, g := range cut(tickets, windows, b.q.Target) {
 			take(g)
 		}
 	}

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
@@ -16,8 +16,12 @@ import (
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
-// reclaimLimit is the most tickets, and matches, that one call of Store.Reclaim returns.
-const reclaimLimit = 500
+const (
+	reclaimLimit = 500                    // tickets, and matches, that one call of Store.Reclaim returns at most
+	looks        = 8                      // shards that a supervisor looks at together
+	slowLook     = 250 * time.Millisecond // a shard that takes longer leaves its place to the next
+	giveUp       = 2 * time.Minute        // of a match whose allocation fails all the time; then it is dissolved
+)
 
 // SupervisorConfig holds the optional settings of a Supervisor. A zero field means its default.
 type SupervisorConfig struct {
@@ -35,6 +39,9 @@ type Supervisor struct {
 	shards []string
 	period time.Duration
 	ran    atomic.Bool
+
+	mu    sync.Mutex
+	stuck map[string]time.Time // matches that could not be finished, and since when
 }
 
 // NewSupervisor returns a supervisor of these queues. It does no I/O. Errors: a *fence.ArgumentError.
@@ -49,7 +56,7 @@ func NewSupervisor(store Store, alloc Allocator, queues []Queue, cfg *Supervisor
 	if err != nil {
 		return nil, err
 	}
-	return &Supervisor{finisher: f, shards: shards, period: c.Period}, nil
+	return &Supervisor{finisher: f, shards: shards, period: c.Period, stuck: make(map[string]time.Time)}, nil
 }
 
 // open checks what workers and supervisors have in common.
@@ -90,21 +97,34 @@ func (s *Supervisor) Run(ctx context.Context) error {
 // Once looks at every shard once. Failures are logged and reported to Hooks.Failed.
 func (s *Supervisor) Once(ctx context.Context) {
 	lapsed := s.requeue(ctx)
-	var g errgroup.Group
-	g.SetLimit(8)
-	for _, shard := range s.shards {
-		g.Go(func() error {
-			s.look(ctx, shard, lapsed[shard])
-			return nil
-		})
-	}
-	_ = g.Wait()
+	together(s.shards, func(shard string) { s.look(ctx, shard, lapsed[shard]) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.stuck, func(_ string, since time.Time) bool { return time.Since(since) > 2*giveUp })
 }
 
-// look reclaims one shard until nothing is left to reclaim.
+// together does something for each shard, for some of them at once. A node that hangs must not hold up the shards of
+// the others: a slow one does not count for long.
+func together(shards []string, do func(shard string)) {
+	places := make(chan struct{}, looks)
+	var all sync.WaitGroup
+	for _, shard := range shards {
+		places <- struct{}{}
+		all.Go(func() {
+			leave := sync.OnceFunc(func() { <-places })
+			slow := time.AfterFunc(slowLook, leave)
+			do(shard)
+			slow.Stop()
+			leave()
+		})
+	}
+	all.Wait()
+}
+
+// look reclaims one shard until nothing is left to reclaim, or for a period.
 func (s *Supervisor) look(ctx context.Context, shard string, lapsed int) {
 	began, info := time.Now(), ReclaimInfo{Shard: shard, Lapsed: lapsed}
-	for more := true; more && ctx.Err() == nil; {
+	for more := true; more && ctx.Err() == nil && time.Since(began) <= s.period; {
 		r, err := s.store.Reclaim(ctx, shard, reclaimLimit)
 		if err != nil {
 			s.failed(shard, "reclaim", err)
@@ -113,10 +133,8 @@ func (s *Supervisor) look(ctx context.Context, shard string, lapsed int) {
 		info.Returned += len(r.Returned)
 		info.TimedOut += len(r.TimedOut)
 		info.Pending += len(r.Pending)
-		if len(r.Pending) > 0 {
-			left := s.once(ctx, shard, r.Pending, func() {}) // what fails is found again in the next period
-			more = r.More && len(left) == 0
-			continue
+		if len(r.Pending) > 0 { // what fails is found again, behind the others
+			s.giveUp(ctx, shard, s.once(ctx, shard, r.Pending, func(fence.TileID) {}))
 		}
 		more = r.More
 	}
@@ -132,38 +150,78 @@ func (s *Supervisor) look(ctx context.Context, shard string, lapsed int) {
 	}
 }
 
+// giveUp dissolves matches that could not be finished for long. If one has seats all the same they lapse, and its
+// tickets, which wait again, have an end.
+func (s *Supervisor) giveUp(ctx context.Context, shard string, left []Match) {
+	for _, m := range left {
+		s.mu.Lock()
+		since, known := s.stuck[m.ID]
+		if !known {
+			s.stuck[m.ID] = time.Now()
+		}
+		s.mu.Unlock()
+		if !known || time.Since(since) < giveUp {
+			continue
+		}
+		if err := s.store.Dissolve(ctx, shard, m.ID, Why{Reason: NoSeat}); err != nil {
+			s.failed(shard, "dissolve", err)
+			continue
+		}
+		s.log.Warn("match: a match could not be allocated for long and was dissolved", "shard", shard, "match", m.ID)
+	}
+}
+
 // requeue puts the tickets of lapsed seats back, and returns how many by shard. The seats are free already; the lapse
-// is listed until the ticket is in the queue, so that a crash between the two is made good by the next look.
+// is listed until the ticket is in the queue, so that a crash between the two is made good by the next look. A shard
+// that fails is left alone until then; its lapses are listed behind those of others.
 func (s *Supervisor) requeue(ctx context.Context) map[string]int {
-	count := make(map[string]int)
+	count, failed := make(map[string]int), make(map[string]bool)
+	var mu sync.Mutex
 	for range 100 {
 		lapses, err := s.alloc.Lapsed(ctx, reclaimLimit)
 		if err != nil {
 			s.failed("", "lapsed seats", err)
 			return count
 		}
-		var settled []Lapse
+		byShard := make(map[string][]Lapse)
 		for _, l := range lapses {
-			done, err := s.store.Requeue(ctx, l.Shard, l.Match, l.Ticket)
-			if err != nil {
-				s.failed(l.Shard, "requeue", err)
-				continue
-			}
-			if done {
-				count[l.Shard]++
-				settled = append(settled, l)
+			if !failed[l.Shard] {
+				byShard[l.Shard] = append(byShard[l.Shard], l)
 			}
 		}
-		if len(settled) == 0 {
-			return count
+		var settled []Lapse
+		together(slices.Sorted(maps.Keys(byShard)), func(shard string) {
+			done, err := s.requeueAll(ctx, byShard[shard])
+			mu.Lock()
+			defer mu.Unlock()
+			settled = append(settled, done...)
+			count[shard] += len(done)
+			failed[shard] = err != nil
+		})
+		if len(settled) > 0 {
+			if err := s.alloc.Settled(ctx, settled); err != nil {
+				s.failed("", "settle lapsed seats", err)
+				return count
+			}
 		}
-		if err := s.alloc.Settled(ctx, settled); err != nil {
-			s.failed("", "settle lapsed seats", err)
-			return count
-		}
-		if len(lapses) < reclaimLimit {
+		if len(lapses) < reclaimLimit || ctx.Err() != nil {
 			return count
 		}
 	}
 	return count
+}
+
+// requeueAll puts the tickets of one shard back, and returns those that are, until the store fails.
+func (s *Supervisor) requeueAll(ctx context.Context, lapses []Lapse) (settled []Lapse, err error) {
+	for _, l := range lapses {
+		done, err := s.store.Requeue(ctx, l.Shard, l.Match, l.Ticket)
+		if err != nil {
+			s.failed(l.Shard, "requeue", err)
+			return settled, err
+		}
+		if done {
+			settled = append(settled, l)
+		}
+	}
+	return settled, nil
 }

@@ -29,6 +29,10 @@ type Ticket struct {
 	Rating int `json:"rating"`
 	// Attributes are what a match may have to agree on (Queue.Same), such as a map or a mode.
 	Attributes map[string]string `json:"attributes,omitempty"`
+	// Source is where the request comes from, as the game counts it: an address, the /64 of one, an account. The store
+	// counts a source's open tickets (Queue.PerSource). It is not kept with the ticket: a repeated Enqueue may have
+	// another one. Empty is not counted. At most 64 bytes.
+	Source string `json:"-"`
 	// Backfill, if not nil, makes this the request of a running battle for more players.
 	Backfill *Backfill `json:"backfill,omitempty"`
 }
@@ -58,7 +62,7 @@ const (
 	Matched                    // in a recorded match, which is being allocated
 	Seated                     // its match has a tile and seats, which are held until Assignment.TakeBy
 	Cancelled                  // by Cancel
-	TimedOut                   // it waited Queue.MaxWait without a match
+	TimedOut                   // it waited Queue.MaxWait without a match, or did not take MaxLapses seats
 )
 
 // String returns the state in lower case.
@@ -99,6 +103,7 @@ const (
 	NoSeat      Reason = "no free seat" // it was matched, and no tile that serves had enough free seats
 	SeatLapsed  Reason = "seat lapsed"  // it had a seat and did not take it in time
 	Reclaimed   Reason = "reclaimed"    // the worker that had it died; it waits as before
+	Superseded  Reason = "superseded"   // a player of it has another ticket; it has ended if it lost its seat
 )
 
 // Why explains why a ticket was not matched when it was last looked at.
@@ -128,9 +133,11 @@ func (w Why) String() string {
 	case NoSeat:
 		return "a match was found, and no tile has enough free seats"
 	case SeatLapsed:
-		return "the seat was not taken in time; the ticket is first in the queue again"
+		return "the seat was not taken in time; the ticket waits again, unless that was its last one"
 	case Reclaimed:
 		return "the worker that had this ticket is gone; the ticket waits again"
+	case Superseded:
+		return "a player of this ticket has another ticket"
 	}
 	return string(w.Reason)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/wait"
 )
@@ -47,6 +49,7 @@ type Worker struct {
 	finisher
 	queues map[string]Queue
 	cfg    WorkerConfig
+	bad    *slog.Logger // of refused groups, sampled
 	ran    atomic.Bool
 }
 
@@ -72,7 +75,7 @@ func NewWorker(store Store, alloc Allocator, queues []Queue, cfg *WorkerConfig) 
 	if err != nil {
 		return nil, err
 	}
-	return &Worker{finisher: f, queues: byName, cfg: c}, nil
+	return &Worker{finisher: f, queues: byName, cfg: c, bad: sampled.Logger(f.log)}, nil
 }
 
 // Run serves the queues until ctx ends. Then it claims no more, finishes the matches under way for up to
@@ -105,6 +108,9 @@ type bench struct {
 	finishing sync.WaitGroup // those batches
 	epoch     atomic.Uint64
 	full      atomic.Int64 // unix time in ms until which there is no free seat
+
+	mu      sync.Mutex
+	battles map[fence.TileID]time.Time // that have no free seat, until when they are believed to have none
 }
 
 func (b *bench) run(ctx context.Context) {
@@ -191,7 +197,13 @@ func (b *bench) look(ctx context.Context) (again bool) {
 	if len(claim.Tickets) == 0 {
 		return false
 	}
-	matches, unmatched := form(b.q, claim.Tickets)
+	tickets, full := b.withoutFull(claim.Tickets)
+	matches, unmatched, refused := form(b.q, tickets)
+	unmatched = append(unmatched, full...)
+	if refused != nil {
+		hook.Call(b.hooks.Failed, FailInfo{b.shard, "form", refused})
+		b.bad.Warn("match: a strategy's groups were refused; their tickets wait", "shard", b.shard, "error", refused)
+	}
 	recorded, ok := b.record(ctx, claim.Epoch, matches, &unmatched)
 	if !ok {
 		return false
@@ -247,14 +259,53 @@ func (b *bench) record(ctx context.Context, e Epoch, matches []Match, unmatched 
 	return recorded, true
 }
 
-// handOver finishes matches while the next tickets are compared.
+// handOver finishes matches while the next tickets are compared. After a lease they are the supervisors': an allocator
+// that fails for some matches must not keep the places of the others.
 func (b *bench) handOver(ctx context.Context, matches []Match) {
 	b.slots <- struct{}{}
 	b.finishing.Go(func() {
 		defer func() { <-b.slots }()
-		b.finish(ctx, b.shard, matches, func() { b.full.Store(time.Now().Add(noSeatPause).UnixMilli()) })
+		ctx, cancel := context.WithTimeout(ctx, b.cfg.Lease)
+		defer cancel()
+		b.finish(ctx, b.shard, matches, b.noSeat)
 	})
 }
 
-// noSeatPause is how long a worker makes no matches after one that found no seat.
-const noSeatPause = 250 * time.Millisecond
+// A worker makes no matches for noSeatPause after one that found no seat. A battle without the seats that its backfill
+// asks for, which may be gone, says nothing of the other tiles: only its own backfills wait, for battlePause.
+const (
+	noSeatPause = 250 * time.Millisecond
+	battlePause = 2 * time.Second
+)
+
+func (b *bench) noSeat(battle fence.TileID) {
+	if battle == 0 {
+		b.full.Store(time.Now().Add(noSeatPause).UnixMilli())
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.battles == nil {
+		b.battles = make(map[fence.TileID]time.Time)
+	}
+	b.battles[battle] = time.Now().Add(battlePause)
+}
+
+// withoutFull takes the backfills of battles that have no seats now out of a claim.
+func (b *bench) withoutFull(tickets []Candidate) (rest []Candidate, full []Unmatched) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.battles) == 0 {
+		return tickets, nil
+	}
+	now := time.Now()
+	maps.DeleteFunc(b.battles, func(_ fence.TileID, until time.Time) bool { return !now.Before(until) })
+	for _, t := range tickets {
+		if t.Backfill != nil && now.Before(b.battles[t.Backfill.Tile]) {
+			full = append(full, Unmatched{t.ID, Why{Reason: NoSeat}})
+			continue
+		}
+		rest = append(rest, t)
+	}
+	return rest, full
+}

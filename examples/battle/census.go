@@ -54,7 +54,8 @@ func (b *book) enter(id string, enqueue func() (match.Status, error)) (match.Sta
 		return match.Status{}, &match.ReusedError{Ticket: id}
 	}
 	s, err := enqueue()
-	if errors.Is(err, fence.ErrInvalidArgument) || errors.Is(err, match.ErrReused) {
+	if errors.Is(err, fence.ErrInvalidArgument) || errors.Is(err, match.ErrReused) ||
+		errors.Is(err, match.ErrOpen) || errors.Is(err, match.ErrCrowded) {
 		return s, err
 	}
 	b.mu.Lock()

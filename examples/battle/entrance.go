@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/door"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -87,6 +88,8 @@ func (l *lobby) viewOf(s match.Status, actor string) ticketView {
 //	DELETE /lobby/tickets/ID        cancels
 //	POST   /lobby/tickets/ID/leave  the players have left their seats
 //
+// A player has one open ticket, an address a share of the queue, and a ticket a few followers (package match): a second
+// ticket gets 409, one for which there is no room 429, and the oldest follower of too many is closed with 1013.
 // A ticket is there for its players alone. They take their seats by connecting to the gateway, each with the token that
 // the seated ticket shows him. The lobby asks for no password, as a game would: it only sees to it that who was a guest
 // once is the only one of that name.
@@ -160,7 +163,8 @@ func (l *lobby) ask(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &fence.ArgumentError{Field: "body", Value: err, Want: `{"rating":1500}`})
 		return
 	}
-	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating, Players: []match.Player{{ID: who.Actor}}}
+	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating, Players: []match.Player{{ID: who.Actor}},
+		Source: door.Source(r)}
 	for _, token := range in.Friends {
 		friend, err := game.PlayerKeys(l.options.secret).Verify(token)
 		if err != nil {
@@ -194,8 +198,11 @@ func (l *lobby) follow(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		return wsjson.Write(bounded, c, l.viewOf(s, actor)) == nil
 	})
-	if err == nil {
+	switch {
+	case err == nil:
 		_ = c.Close(websocket.StatusNormalClosure, "")
+	case errors.Is(err, match.ErrCrowded): // of its player's other connections
+		_ = c.Close(websocket.StatusTryAgainLater, match.ErrCrowded.Error())
 	}
 }
 
@@ -214,7 +221,8 @@ func refuse(w http.ResponseWriter, err error) {
 	status := http.StatusServiceUnavailable // and the outcome may be unknown: ask again
 	for class, code := range map[error]int{fence.ErrInvalidArgument: http.StatusBadRequest,
 		session.ErrToken: http.StatusUnauthorized, match.ErrUnknown: http.StatusNotFound,
-		match.ErrReused: http.StatusConflict, match.ErrLapsed: http.StatusGone} {
+		match.ErrReused: http.StatusConflict, match.ErrOpen: http.StatusConflict, match.ErrLapsed: http.StatusGone,
+		match.ErrCrowded: http.StatusTooManyRequests} {
 		if errors.Is(err, class) {
 			status = code
 		}

@@ -70,7 +70,7 @@ func (d *deployment) newLobby() (*lobby, error) {
 		shown: &spectator.Lobby{}, book: newBook()}
 	// Two teams of two; pairs if nobody else comes for a while.
 	l.queue = match.Queue{Name: "battle-" + name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
-		MaxWait: time.Minute, Strategy: match.Window{Initial: 100, Growth: 40}}
+		MaxWait: time.Minute, Room: 2000, Strategy: match.Window{Initial: 100, Growth: 40}}
 	var err error
 	if l.tickets, err = match.NewLobby(l.store, l.queue); err != nil {
 		return nil, err

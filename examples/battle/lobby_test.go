@@ -142,6 +142,8 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 
 	_, status = zoe.ask("PUT", "old", `{"rating":9000}`)
 	require.Equal(t, http.StatusOK, status)
+	_, status = zoe.ask("PUT", "more", `{"rating":9000}`)
+	assert.Equal(t, http.StatusConflict, status, "a player has one open ticket")
 	r, err := d.lobby.report(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, r.Why)

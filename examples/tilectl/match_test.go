@@ -31,7 +31,7 @@ func TestMatchOnServers(t *testing.T) {
 	for i, why := range whys {
 		shard, id := fmt.Sprint(queue, "/", i), fmt.Sprint("ticket", i)
 		_, err := store.Enqueue(t.Context(), shard, match.Ticket{ID: id, Rating: 1500 + i,
-			Players: []match.Player{{ID: "ann"}, {ID: "bob"}}}, time.Minute)
+			Players: []match.Player{{ID: "ann"}, {ID: "bob"}}}, match.Entry{MaxWait: time.Minute})
 		require.NoError(t, err)
 		held, err := store.Claim(t.Context(), shard, match.Claim{Worker: "w", Lease: time.Minute, Limit: 10})
 		require.NoError(t, err)
@@ -39,7 +39,7 @@ func TestMatchOnServers(t *testing.T) {
 		require.NoError(t, err)
 	}
 	_, err = store.Enqueue(t.Context(), queue+"/1", match.Ticket{ID: "gone", Players: []match.Player{{ID: "eve"}}},
-		time.Minute)
+		match.Entry{MaxWait: time.Minute})
 	require.NoError(t, err)
 	_, err = store.Cancel(t.Context(), queue+"/1", "gone")
 	require.NoError(t, err)

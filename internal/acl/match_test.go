@@ -48,7 +48,7 @@ func TestMatchmakersUser(t *testing.T) {
 	require.Error(t, err, "a tile gives out no seats")
 
 	shard := name + "/0"
-	_, err = store.Enqueue(t.Context(), shard, match.Ticket{ID: "a", Players: []match.Player{{ID: "a"}}}, time.Minute)
+	_, err = store.Enqueue(t.Context(), shard, match.Ticket{ID: "a", Players: []match.Player{{ID: "a"}}}, match.Entry{})
 	require.NoError(t, err)
 	viewer := matchAs(t, coordination.as(t, "matchviewer"))
 	st, err := viewer.Status(t.Context(), shard, "a")
@@ -74,7 +74,7 @@ func TestWhatMatchUsersAreRefused(t *testing.T) {
 	name := stacktest.UniqueName(t)
 	shard, key := name+"/0", redismatch.Base(name+"/0")
 	ticket := match.Ticket{ID: "a", Players: []match.Player{{ID: "a"}}}
-	_, err := admin.Enqueue(t.Context(), shard, ticket, time.Minute)
+	_, err := admin.Enqueue(t.Context(), shard, ticket, match.Entry{MaxWait: time.Minute})
 	require.NoError(t, err)
 
 	owner := fence.KeysOf(7).Owner

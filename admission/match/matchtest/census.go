@@ -32,7 +32,7 @@ func Census(ctx context.Context, store match.Store, shard string, seed uint64) e
 	c := &census{Store: store, shard: shard, holder: make(map[string]hold), believed: make(map[string][]string),
 		dissolved: make(map[string]bool)}
 	for i := range censusTickets {
-		if _, err := store.Enqueue(ctx, shard, solo(fmt.Sprint("t", i), 1000+i), time.Minute); err != nil {
+		if _, err := store.Enqueue(ctx, shard, solo(fmt.Sprint("t", i), 1000+i), waits(time.Minute)); err != nil {
 			return err
 		}
 	}

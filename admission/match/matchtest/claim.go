@@ -61,7 +61,7 @@ func nobodyStarves(s scene) {
 	seen, e := make(map[string]int), match.Epoch(0)
 	for round := range 24 {
 		for i := range 5 {
-			_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprintf("new%d-%d", round, i), 1100+i), long)
+			_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprintf("new%d-%d", round, i), 1100+i), waits(long))
 			require.NoError(s, err)
 		}
 		h := s.claim(e, long, 100)
@@ -237,11 +237,10 @@ func pendingFound(s scene) {
 	m := s.pair("m0", ids(dead)[0], ids(dead)[1])
 	require.NoError(s, s.record(dead.Epoch, m)[0])
 	time.Sleep(2 * short)
-	for range 2 { // until it is finished, for every supervisor
-		pending := s.reclaim().Pending
-		require.Len(s, pending, 1)
-		require.Equal(s, m, pending[0])
-	}
+	require.Equal(s, []match.Match{m}, s.reclaim().Pending)
+	require.Empty(s, s.reclaim().Pending, "a supervisor has it")
+	time.Sleep(match.PendingAgain + short)
+	require.Equal(s, []match.Match{m}, s.reclaim().Pending, "until it is finished")
 	require.NoError(s, s.publish("m0"))
 	require.Empty(s, s.reclaim().Pending)
 	require.Equal(s, match.Seated, s.state(ids(dead)[0]))

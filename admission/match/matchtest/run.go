@@ -44,6 +44,11 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Ticket/cancelled-in-any-state", cancelled},
 		{"Ticket/times-out", timesOut},
 		{"Ticket/listed", listed},
+		{"Open/one-of-a-player", oneOpen},
+		{"Open/while-seats-are-held", openWhileHeld},
+		{"Open/comes-back-bounded", lapsedThrice},
+		{"Open/race", raceForOne},
+		{"Open/room-and-sources", room},
 		{"Claim/given-again", givenAgain},
 		{"Claim/bounds", claimBounds},
 		{"Claim/nobody-starves", nobodyStarves},
@@ -87,11 +92,13 @@ func solo(id string, rating int) match.Ticket {
 	return match.Ticket{ID: id, Rating: rating, Players: []match.Player{{ID: "p-" + id}}}
 }
 
+func waits(d time.Duration) match.Entry { return match.Entry{MaxWait: d} }
+
 // enqueue adds n tickets t0, t1, … of rising rating, each after the other.
 func (s scene) enqueue(n int) {
 	s.Helper()
 	for i := range n {
-		_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", i), 1000+i), long)
+		_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", i), 1000+i), waits(long))
 		require.NoError(s, err)
 	}
 }
@@ -157,7 +164,7 @@ func ids(h match.Holding) []string {
 func readable(s scene) {
 	ticket := match.Ticket{ID: "a", Rating: -7, Players: []match.Player{{ID: "x", Role: "tank"}, {ID: "y"}},
 		Attributes: map[string]string{"map": `"ice" ☃`}}
-	st, err := s.Enqueue(s.Context(), s.shard, ticket, long)
+	st, err := s.Enqueue(s.Context(), s.shard, ticket, waits(long))
 	require.NoError(s, err)
 	require.Equal(s, match.Waiting, st.State)
 	require.Equal(s, ticket, st.Ticket)
@@ -166,7 +173,7 @@ func readable(s scene) {
 	require.Equal(s, match.NotSeen, st.Why.Reason)
 
 	time.Sleep(20 * time.Millisecond)
-	again, err := s.Enqueue(s.Context(), s.shard, ticket, 2*long)
+	again, err := s.Enqueue(s.Context(), s.shard, ticket, waits(2*long))
 	require.NoError(s, err, "the same ticket is the same ticket")
 	require.Equal(s, st.Enqueued, again.Enqueued)
 	require.Equal(s, st.Deadline, again.Deadline)
@@ -176,7 +183,7 @@ func readable(s scene) {
 	require.Equal(s, s.shard, s.status("a").Shard)
 
 	ticket.Rating++
-	_, err = s.Enqueue(s.Context(), s.shard, ticket, long)
+	_, err = s.Enqueue(s.Context(), s.shard, ticket, waits(long))
 	var reused *match.ReusedError
 	require.ErrorAs(s, err, &reused)
 	require.Equal(s, "a", reused.Ticket)
@@ -232,18 +239,20 @@ func cancelled(s scene) {
 }
 
 func timesOut(s scene) {
-	_, err := s.Enqueue(s.Context(), s.shard, solo("b", 2), long)
+	_, err := s.Enqueue(s.Context(), s.shard, solo("b", 2), waits(long))
 	require.NoError(s, err)
 	require.Empty(s, s.reclaim().TimedOut)
-	_, err = s.Enqueue(s.Context(), s.shard, solo("a", 1), short)
+	_, err = s.Enqueue(s.Context(), s.shard, solo("a", 1), waits(short))
 	require.NoError(s, err)
+	_, err = s.Enqueue(s.Context(), s.shard, solo("c", 3), waits(4*short))
+	require.NoError(s, err)
+	h := s.claim(0, long, 10) // the claim may last longer than the wait
+	require.Len(s, h.Tickets, 3)
 	time.Sleep(2 * short)
-	h := s.claim(0, long, 10) // a worker may still match it
-	require.Len(s, h.Tickets, 2)
 	require.Empty(s, s.reclaim().TimedOut)
 	_, err = s.Release(s.Context(), s.shard, h.Epoch,
 		[]match.Unmatched{{Ticket: "a", Why: match.Why{Reason: match.OutOfWindow, Window: 50, Nearest: 70}},
-			{Ticket: "b"}})
+			{Ticket: "b"}, {Ticket: "c"}})
 	require.NoError(s, err)
 	require.Equal(s, []string{"a"}, s.reclaim().TimedOut)
 	require.Empty(s, s.reclaim().TimedOut)
@@ -253,8 +262,10 @@ func timesOut(s scene) {
 	st, err = s.Cancel(s.Context(), s.shard, "a")
 	require.NoError(s, err)
 	require.Equal(s, match.TimedOut, st.State)
-	require.Equal(s, []string{"b"}, ids(s.claim(h.Epoch, long, 10)))
-	require.EqualValues(s, 1, s.depth().TimedOut)
+	time.Sleep(3 * short)
+	require.Equal(s, []string{"b"}, ids(s.claim(h.Epoch, long, 10)), "what is late is not matched any more")
+	require.Equal(s, match.TimedOut, s.state("c"))
+	require.EqualValues(s, 2, s.depth().TimedOut)
 }
 
 func listed(s scene) {
@@ -291,7 +302,7 @@ func notices(s scene) {
 	}()
 	<-ready
 	waittest.Until(s, func() bool { // the first may come before the subscription
-		_, err := s.Enqueue(ctx, s.shard, solo(rand.Text(), 5000), long)
+		_, err := s.Enqueue(ctx, s.shard, solo(rand.Text(), 5000), waits(long))
 		require.NoError(s, err)
 		select {
 		case <-arrivals:
@@ -323,7 +334,7 @@ func endedContext(s scene) {
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
 	var store *fence.StoreError
-	_, err := s.Enqueue(ctx, s.shard, solo("a", 1), long)
+	_, err := s.Enqueue(ctx, s.shard, solo("a", 1), waits(long))
 	require.ErrorAs(s, err, &store)
 	require.ErrorIs(s, err, context.Canceled)
 	_, err = s.Claim(ctx, s.shard, match.Claim{Worker: "w", Lease: long, Limit: 1})

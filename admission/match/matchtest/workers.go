@@ -148,7 +148,7 @@ func workersDie(s scene) {
 	}
 	modes := []int32{paused, cutOff, answerLost, dead}
 	for i := range players {
-		_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", i), i), long)
+		_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", i), i), waits(long))
 		require.NoError(s, err)
 		if i%6 == 0 { // one of them fails, for a while in which its lease ends or does not
 			time.Sleep(20 * time.Millisecond)
@@ -278,7 +278,7 @@ func hundredDie(s scene) {
 	for k := 0; died < kills && s.Context().Err() == nil; k++ {
 		if k < kills {
 			for i := range 4 {
-				_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", 4*k+i), 4*k+i), long)
+				_, err := s.Enqueue(s.Context(), s.shard, solo(fmt.Sprint("t", 4*k+i), 4*k+i), waits(long))
 				require.NoError(s, err)
 			}
 		}

@@ -35,6 +35,7 @@ func (s *Store) Claim(ctx context.Context, name string, c match.Claim) (match.Ho
 		return match.Holding{}, &match.StaleError{Shard: name, Epoch: c.Epoch}
 	}
 	sh.leases[h.Epoch] = now.Add(c.Lease)
+	sh.changed(sh.expire(now, c.Limit)...)
 	var held, waiting []*ticket
 	others := 0
 	for _, t := range sh.tickets {
@@ -218,11 +219,19 @@ func (s *Store) Publish(ctx context.Context, name string, assignments []match.As
 		case m.assignment != nil:
 			continue
 		}
-		m.assignment, m.ended = &a, time.Now()
+		now := time.Now()
+		m.assignment, m.ended = &a, now
 		for _, t := range m.Tickets {
-			if had := sh.tickets[t.ID]; had != nil && had.state == match.Matched && had.match == a.Match {
+			had := sh.tickets[t.ID]
+			if had == nil {
+				continue
+			}
+			if had.state == match.Matched && had.match == a.Match {
 				sh.move(had, match.Seated)
 				sh.changed(t.ID)
+			}
+			if had.state == match.Seated && had.match == a.Match || had.state == match.Cancelled {
+				sh.keep(had, heldUntil(&a, now))
 			}
 		}
 	}
@@ -242,8 +251,12 @@ func (s *Store) Dissolve(ctx context.Context, name, id string, why match.Why) er
 	}
 	m.dissolved, m.ended = true, time.Now()
 	for _, t := range m.Tickets {
-		if had := sh.tickets[t.ID]; had != nil && had.state == match.Matched && had.match == id {
-			sh.first(had, why)
+		switch had := sh.tickets[t.ID]; {
+		case had == nil:
+		case had.state == match.Cancelled:
+			sh.free(had)
+		case had.state == match.Matched && had.match == id:
+			sh.back(had, why)
 			sh.changed(t.ID)
 		}
 	}
@@ -263,8 +276,14 @@ func (s *Store) Requeue(ctx context.Context, name, id, ticket string) (bool, err
 		return false, nil
 	}
 	if t := sh.tickets[ticket]; t != nil && t.state == match.Seated && t.match == id {
-		t.deadline = t.deadline.Add(time.Since(t.ended)) // the time it had a seat is not waiting
-		sh.first(t, match.Why{Reason: match.SeatLapsed})
+		why := match.Why{Reason: match.SeatLapsed}
+		if t.lapses++; t.lapses < match.MaxLapses {
+			t.deadline = t.deadline.Add(time.Since(t.ended)) // the time it had a seat is not waiting
+			sh.back(t, why)
+		} else {
+			sh.timeOut(t, time.Now())
+			t.why, t.match = why, ""
+		}
 		sh.changed(ticket)
 		sh.arrived()
 	}
@@ -289,12 +308,8 @@ func (s *Store) Reclaim(ctx context.Context, name string, limit int) (match.Recl
 			sh.arrivals++
 			r.Returned = append(r.Returned, id)
 		}
-		if t.state == match.Waiting && t.deadline.Before(now) && len(r.TimedOut) < limit {
-			sh.move(t, match.TimedOut)
-			t.ended = now
-			r.TimedOut = append(r.TimedOut, id)
-		}
 	}
+	r.TimedOut = sh.expire(now, limit)
 	r.Pending = sh.overdue(now, limit)
 	r.More = len(r.Returned) == limit || len(r.TimedOut) == limit || len(r.Pending) == limit
 	if changed := append(slices.Clone(r.Returned), r.TimedOut...); len(changed) > 0 {
@@ -304,12 +319,18 @@ func (s *Store) Reclaim(ctx context.Context, name string, limit int) (match.Recl
 	return r, nil
 }
 
-// overdue returns matches that their worker should have finished.
+// overdue returns matches that their worker should have finished, and gives the caller the time to.
 func (sh *shard) overdue(now time.Time, limit int) (pending []match.Match) {
+	var due []*recorded
 	for _, m := range sh.matches {
-		if m.ended.IsZero() && m.due.Before(now) && len(pending) < limit {
-			pending = append(pending, m.Match)
+		if m.ended.IsZero() && m.due.Before(now) {
+			due = append(due, m)
 		}
+	}
+	slices.SortFunc(due, func(a, b *recorded) int { return a.due.Compare(b.due) })
+	for _, m := range due[:min(len(due), limit)] {
+		m.due = now.Add(match.PendingAgain)
+		pending = append(pending, m.Match)
 	}
 	return pending
 }

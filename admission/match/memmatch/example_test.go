@@ -12,7 +12,7 @@ import (
 func ExampleNew() {
 	ctx, store := context.Background(), memmatch.New()
 	_, err := store.Enqueue(ctx, "ranked-eu/0", match.Ticket{ID: "t1", Rating: 1500,
-		Players: []match.Player{{ID: "ann"}}}, time.Minute)
+		Players: []match.Player{{ID: "ann"}}}, match.Entry{})
 	if err != nil {
 		panic(err)
 	}

@@ -40,16 +40,18 @@ type shard struct {
 	made     uint64
 	looked   time.Time // the last claim
 	swept    time.Time
+	players  map[string]claimed              // by player
+	sources  map[string]map[string]time.Time // open tickets by source and ID, and until when; zero: until they end
 	hints    listen.Set[struct{}, func()]
 	changes  listen.Set[struct{}, func([]string)]
 }
 
-// ticket is one ticket. turn orders the tickets that wait: those never looked at, and those that go first, by
-// when they came; the others by when they were looked at.
+// ticket is one ticket. turn orders the tickets that wait: those never looked at, and those that are back from a match,
+// by when they came; the others by when they were looked at.
 type ticket struct {
 	match.Ticket
 	state    match.State
-	fresh    bool // never looked at, or put first
+	fresh    bool // never looked at, or back from a match
 	turn     time.Time
 	enqueued time.Time
 	deadline time.Time
@@ -57,6 +59,8 @@ type ticket struct {
 	epoch    match.Epoch
 	match    string
 	why      match.Why
+	source   string
+	lapses   int
 }
 
 type recorded struct {
@@ -76,7 +80,8 @@ func (s *Store) enter(ctx context.Context, name string) (*shard, func(), error) 
 	sh := s.shards[name]
 	if sh == nil {
 		sh = &shard{tickets: make(map[string]*ticket), matches: make(map[string]*recorded),
-			leases: make(map[match.Epoch]time.Time), counts: make(map[match.State]uint64)}
+			leases: make(map[match.Epoch]time.Time), counts: make(map[match.State]uint64),
+			players: make(map[string]claimed), sources: make(map[string]map[string]time.Time)}
 		s.shards[name] = sh
 	}
 	sh.sweep(time.Now())
@@ -91,6 +96,7 @@ func (sh *shard) sweep(now time.Time) {
 	sh.swept = now
 	old := func(at time.Time) bool { return !at.IsZero() && now.Sub(at) > match.Kept }
 	maps.DeleteFunc(sh.tickets, func(_ string, t *ticket) bool { return t.state != match.Matched && old(t.ended) })
+	sh.forget(now)
 	maps.DeleteFunc(sh.matches, func(_ string, m *recorded) bool { return old(m.ended) })
 }
 
@@ -100,14 +106,10 @@ func (sh *shard) move(t *ticket, to match.State) {
 	t.state = to
 }
 
-// first puts a ticket before all that have not been put first.
-func (sh *shard) first(t *ticket, why match.Why) {
-	sh.move(t, match.Waiting)
-	t.fresh, t.turn, t.why, t.match, t.ended = true, t.enqueued.Add(-1000*time.Hour), why, "", time.Time{}
-	sh.arrivals++
-}
-
 func (sh *shard) changed(tickets ...string) {
+	if len(tickets) == 0 {
+		return
+	}
 	for _, f := range sh.changes.Of(struct{}{}) {
 		f(tickets)
 	}
@@ -133,22 +135,35 @@ func (sh *shard) status(name string, t *ticket, now time.Time) match.Status {
 
 // Enqueue implements match.Store.
 func (s *Store) Enqueue(
-	ctx context.Context, name string, t match.Ticket, maxWait time.Duration,
+	ctx context.Context, name string, t match.Ticket, e match.Entry,
 ) (match.Status, error) {
+	e, err := match.CheckEntry(e)
+	if err != nil {
+		return match.Status{}, err
+	}
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return match.Status{}, err
 	}
 	defer unlock()
-	now := time.Now()
+	now, source := time.Now(), t.Source
+	t.Source = ""
 	if had := sh.tickets[t.ID]; had != nil {
 		if !reflect.DeepEqual(had.Ticket, t) {
 			return match.Status{}, &match.ReusedError{Ticket: t.ID}
 		}
 		return sh.status(name, had, now), nil
 	}
-	n := &ticket{Ticket: t, state: match.Waiting, fresh: true, turn: now, enqueued: now, deadline: now.Add(maxWait)}
+	if player, open, found := sh.other(&t, now); found {
+		return match.Status{}, &match.OpenError{Player: player, Ticket: open.ticket, Until: open.until}
+	}
+	if err := sh.room(name, source, e, now); err != nil {
+		return match.Status{}, err
+	}
+	n := &ticket{Ticket: t, state: match.Waiting, fresh: true, turn: now, enqueued: now,
+		deadline: now.Add(e.MaxWait), source: source}
 	sh.tickets[t.ID] = n
+	sh.keep(n, time.Time{})
 	sh.counts[match.Waiting]++
 	sh.created++
 	sh.arrivals++
@@ -185,6 +200,13 @@ func (s *Store) Cancel(ctx context.Context, name, id string) (match.Status, erro
 	if !t.state.Terminal() {
 		if t.ended.IsZero() {
 			t.ended = now
+		}
+		switch t.state {
+		case match.Matched: // its seats may be held by now
+			sh.keep(t, now.Add(match.MaxHold))
+		case match.Seated: // until its seats are not held any more
+		default:
+			sh.free(t)
 		}
 		sh.move(t, match.Cancelled)
 		t.match = ""

@@ -3,6 +3,7 @@ package redismatch
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -106,7 +107,7 @@ func (s *Store) Publish(ctx context.Context, shard string, assignments []match.A
 		if err != nil {
 			return nil, err
 		}
-		args = append(args, a.Match, data)
+		args = append(args, a.Match+" "+strconv.FormatInt(max(a.TakeBy.UnixMilli(), 0), 10), data)
 	}
 	_, reply, err := s.call(ctx, "publish", Base(shard), args...)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestServers(t *testing.T) {
 	ticket := match.Ticket{ID: "a", Players: []match.Player{{ID: "a"}}}
 
 	each("function", "flush")
-	_, err := store.Enqueue(t.Context(), "q/0", ticket, time.Minute)
+	_, err := store.Enqueue(t.Context(), "q/0", ticket, match.Entry{MaxWait: time.Minute})
 	require.NoError(t, err, "a library that is missing is loaded")
 
 	each("config", "set", "maxmemory-policy", "allkeys-lru")
@@ -46,10 +46,10 @@ func TestServers(t *testing.T) {
 		Retry: 100 * time.Millisecond})
 	require.NoError(t, err)
 	ticket.ID = "b"
-	_, err = strict.Enqueue(t.Context(), "q/0", ticket, time.Minute)
+	_, err = strict.Enqueue(t.Context(), "q/0", ticket, match.Entry{MaxWait: time.Minute})
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome, "one replica is not two")
 	require.ErrorContains(t, err, "redismatch.Config.NoReplicas")
-	st, err := store.Enqueue(t.Context(), "q/0", ticket, time.Minute)
+	st, err := store.Enqueue(t.Context(), "q/0", ticket, match.Entry{MaxWait: time.Minute})
 	require.NoError(t, err, "the same call may be repeated")
 	require.Equal(t, match.Waiting, st.State)
 

@@ -63,15 +63,33 @@ func Base(shard string) string { return "{match:" + shard + "}" }
 
 // Enqueue implements match.Store.
 func (s *Store) Enqueue(
-	ctx context.Context, shard string, t match.Ticket, maxWait time.Duration,
+	ctx context.Context, shard string, t match.Ticket, e match.Entry,
 ) (match.Status, error) {
+	e, err := match.CheckEntry(e)
+	if err != nil {
+		return match.Status{}, err
+	}
 	data, err := json.Marshal(t)
 	if err != nil {
 		return match.Status{}, err
 	}
-	code, reply, err := s.call(ctx, "enqueue", Base(shard), t.ID, data, t.Rating, millis(maxWait))
-	if code == "reused" {
+	args := []any{t.ID, data, t.Rating, millis(e.MaxWait), e.Room, e.PerSource, t.Source}
+	for _, p := range t.Players {
+		args = append(args, p.ID)
+	}
+	code, reply, err := s.call(ctx, "enqueue", Base(shard), args...)
+	f := fields(reply)
+	switch code {
+	case "reused":
 		return match.Status{}, &match.ReusedError{Ticket: t.ID}
+	case "open":
+		return match.Status{}, &match.OpenError{Player: f.text(0), Ticket: f.text(1), Until: f.millis(2)}
+	case "crowded":
+		what := "tickets of shard " + shard
+		if f.text(0) != "" {
+			what = "tickets of source " + f.text(0)
+		}
+		return match.Status{}, &match.CrowdedError{What: what, Have: int(f.number(1)), Limit: int(f.number(2))}
 	}
 	return single(shard, t.ID, reply, err)
 }

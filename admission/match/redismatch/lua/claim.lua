@@ -40,6 +40,7 @@ local function claim(keys, args)
     return {'stale'}
   end
   redis.call('ZADD', base .. ':leases', text(t + lease), epoch)
+  local late = expire(base, t, limit)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':claimed', epoch, epoch)
   local waiting = redis.call('ZCARD', base .. ':rating')
   local others = redis.call('ZCARD', base .. ':claimed') - #ids
@@ -48,6 +49,7 @@ local function claim(keys, args)
     redis.call('HSET', base .. ':meta', 'looked', text(t))
     take(base, epoch, limit - #ids, ids)
   end
+  changed(base, late)
   local reply = {'ok', epoch, meta[2] or '0', busy and '1' or '0', text(t)}
   for _, id in ipairs(ids) do
     local d = redis.call('HMGET', base .. ':t:' .. id, 'd', 'at')

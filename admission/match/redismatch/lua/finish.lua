@@ -1,11 +1,14 @@
--- tickets_of calls f with each ticket of a match that still is in it, in state 3, and returns how many.
+-- tickets_of calls f with each ticket of a match that still is in it, in state 3, and returns them. It calls f with
+-- each that was cancelled, too: gone is then true. f gets the ticket's players and its source.
 local function tickets_of(base, match, list, f)
   local ids = {}
   for id in list:gmatch('%S+') do
-    local t = redis.call('HMGET', base .. ':t:' .. id, 's', 'm')
+    local t = redis.call('HMGET', base .. ':t:' .. id, 's', 'm', 'p', 'o')
     if t[1] == '3' and t[2] == match then
-      f(id)
+      f(id, false, t[3], t[4])
       ids[#ids + 1] = id
+    elseif t[1] == '5' then
+      f(id, true, t[3], t[4])
     end
   end
   return ids
@@ -17,17 +20,23 @@ local function finish_match(base, match, s, ...)
   redis.call('PEXPIRE', base .. ':m:' .. match, KEPT)
 end
 
--- publish. ARGV of each match: id, assignment (JSON). Reply {'ok', then '1' or '0' (dissolved, or unknown) of each}.
+-- publish. ARGV of each match: id and, by a space, until when its seats are held (ms); assignment (JSON). Reply {'ok',
+-- then '1' or '0' (dissolved, or unknown) of each}.
 local function publish(keys, args)
-  local base, reply, moved, done = keys[1], {'ok'}, {}, {}
+  local base, t, reply, moved, done = keys[1], now(), {'ok'}, {}, {}
   if #args % 2 ~= 0 then return {'invalid', 'matches'} end
   for i = 1, #args, 2 do
-    local match, key = args[i], base .. ':m:' .. args[i]
+    local match, till = args[i]:match('^(%S+) ?(%d*)$')
+    if not match then return {'invalid', 'match'} end
+    local key = base .. ':m:' .. match
+    till = math.max(t + 1, math.min(tonumber(till) or 0, t + HOLD))
     local m = redis.call('HMGET', key, 's', 't')
     if m[1] == '1' then
       finish_match(base, match, 2, 'a', args[i + 1])
       done[#done + 1] = match
-      for _, id in ipairs(tickets_of(base, match, m[2], function(id)
+      for _, id in ipairs(tickets_of(base, match, m[2], function(id, gone, players, source)
+        keep(base, id, players, source, till)
+        if gone then return end
         redis.call('HSET', base .. ':t:' .. id, 's', 4)
         redis.call('PEXPIRE', base .. ':t:' .. id, KEPT)
       end)) do moved[#moved + 1] = id end
@@ -50,7 +59,9 @@ local function dissolve(keys, args)
   if m[1] ~= '1' then return {'ok'} end
   finish_match(base, match, 3)
   redis.call('ZREM', base .. ':pending', match)
-  local ids = tickets_of(base, match, m[2], function(id) first(base, id, args[2], '3', 0) end)
+  local ids = tickets_of(base, match, m[2], function(id, gone, players, source)
+    if gone then free(base, id, players, source) else back(base, id, args[2], '3', 0) end
+  end)
   changed(base, ids)
   arrived(base, #ids)
   return {'ok'}
@@ -74,18 +85,6 @@ local function orphans(base, limit)
   return ids
 end
 
--- expire ends up to limit tickets that wait past their deadline, and returns them.
-local function expire(base, t, limit)
-  local late = redis.call('ZRANGEBYSCORE', base .. ':deadline', '-inf', '(' .. text(t), 'LIMIT', 0, limit)
-  for _, id in ipairs(late) do
-    leave_queue(base, id)
-    redis.call('HSET', base .. ':t:' .. id, 's', 6, 'ended', text(t))
-    redis.call('PEXPIRE', base .. ':t:' .. id, KEPT)
-  end
-  count(base, 'c6', #late)
-  return late
-end
-
 -- reclaim. ARGV limit. Reply {'ok', tickets of claims without a lease by spaces, tickets that timed out by spaces,
 -- '1' if there is more, then matches to finish (JSON)}.
 local function reclaim(keys, args)
@@ -106,6 +105,9 @@ local function reclaim(keys, args)
   local due = redis.call('ZRANGEBYSCORE', base .. ':pending', '-inf', '(' .. text(t), 'LIMIT', 0, limit)
   local more = #returned == limit or #late == limit or #due == limit
   local reply = {'ok', table.concat(returned, ' '), table.concat(late, ' '), more and '1' or '0'}
+  for _, id in ipairs(due) do
+    redis.call('ZADD', base .. ':pending', 'XX', text(t + AGAIN), id) -- others have their turn before it comes again
+  end
   for _, id in ipairs(due) do reply[#reply + 1] = redis.call('HGET', base .. ':m:' .. id, 'd') end
   changed(base, returned)
   changed(base, late)

@@ -1,8 +1,8 @@
 -- Matchmaking on Redis 7, one shard of a queue in one slot. KEYS[1] is the shard's base, {match:<queue>/<n>}; every
 -- other key is the base and a suffix, so that it is in the same slot:
 --   :meta      hash: epoch (last given), arrivals, looked (last claim, ms), created, made, c3..c6 (tickets by state)
---   :fresh     sorted set of tickets that wait and were never looked at, by when they came (ms); those put first: 10^12
---              earlier
+--   :fresh     sorted set of tickets that wait and were never looked at, or are back from a match, by when they came
+--              (ms)
 --   :seen      sorted set of the others that wait, by when they were looked at (ms)
 --   :rating    sorted set of all that wait, by rating
 --   :deadline  sorted set of all that wait, by when they time out (ms)
@@ -10,20 +10,24 @@
 --   :leases    sorted set of epochs, by when their lease ends (ms)
 --   :names     hash: epoch -> worker
 --   :pending   sorted set of matches that are recorded and not finished, by when a supervisor finishes them (ms)
+--   :p:<player> string: the player's open ticket; it expires when seats that were held for it are not any more
+--   :o:<source> sorted set of a source's open tickets, by when they stop counting (ms); +inf: when they end
 --   :t:<id>    hash of a ticket: d (JSON), r (rating), at and by (enqueued, deadline: ms), s (state), m (match), why,
---              ended (ms)
+--              ended (ms), p (its players, by spaces), o (source), l (seats that it did not take)
 --   :m:<id>    hash of a match: d (JSON), t (its tickets, by spaces), s (1 recorded, 2 published, 3 dissolved), a
 --              (assignment, JSON)
 -- Channels :arrivals (empty messages) and :changes (tickets, by spaces). Numbers are integers below 2^53.
 -- States: 1 waiting (or claimed: it is in :claimed then), 3 matched, 4 seated, 5 cancelled, 6 timed out.
--- Every reply begins with a code: 'ok', 'stale', 'unknown', 'reused', 'invalid'. Arguments are checked before the
--- first write. Every call may be repeated; a repeated one that changes nothing still writes, so that WAIT after it
--- waits for what the first one wrote.
+-- Every reply begins with a code: 'ok', 'stale', 'unknown', 'reused', 'open', 'crowded', 'invalid'. Arguments are
+-- checked before the first write. Every call may be repeated; a repeated one that changes nothing still writes, so
+-- that WAIT after it waits for what the first one wrote.
 
 local KEPT = 3600000 -- ms that tickets and matches can be read after they ended
 local BUSY = 50      -- ms that a worker has to compare the few tickets that wait, before another joins in
 local BAND = 64      -- tickets that a claim takes around one of those whose turn it is
-local FIRST = 1000000000000 -- ms; puts a ticket before all others
+local HOLD = 1800000 -- ms; match.MaxHold
+local LAPSES = 3     -- match.MaxLapses
+local AGAIN = 1000   -- ms; match.PendingAgain
 
 local function now()
   local t = redis.call('TIME')
@@ -60,16 +64,69 @@ local function wait(base, id, list, turn, rating, deadline)
   redis.call('ZADD', base .. ':deadline', deadline, id)
 end
 
--- first puts a ticket that had a match before all others.
-local function first(base, id, why, from, later)
+-- open_of returns the open ticket of a player, if that is another one than id.
+local function open_of(base, player, id)
+  local had = redis.call('GET', base .. ':p:' .. player)
+  if had and had ~= id and redis.call('EXISTS', base .. ':t:' .. had) == 1 then return had end
+end
+
+-- keep makes a ticket the open one of its players and of its source: until it ends (nil), or until an instant (ms). A
+-- player who has another one by now keeps that.
+local function keep(base, id, players, source, till)
+  for player in (players or ''):gmatch('%S+') do
+    if open_of(base, player, id) then
+      -- it stays
+    elseif till then
+      redis.call('SET', base .. ':p:' .. player, id, 'PXAT', text(till))
+    else
+      redis.call('SET', base .. ':p:' .. player, id)
+    end
+  end
+  if source and source ~= '' then
+    redis.call('ZADD', base .. ':o:' .. source, till and text(till) or '+inf', id)
+  end
+end
+
+-- free ends what keep began.
+local function free(base, id, players, source)
+  for player in (players or ''):gmatch('%S+') do
+    if redis.call('GET', base .. ':p:' .. player) == id then
+      redis.call('PEXPIRE', base .. ':p:' .. player, 0) -- its user may not delete
+    end
+  end
+  if source and source ~= '' then redis.call('ZREM', base .. ':o:' .. source, id) end
+end
+
+-- finish_ticket ends a ticket: s 5 or 6.
+local function finish_ticket(base, id, s, t)
   local key = base .. ':t:' .. id
-  local t = redis.call('HMGET', key, 'r', 'at', 'by')
-  local by = text(t[3] + later)
+  local d = redis.call('HMGET', key, 'p', 'o')
+  free(base, id, d[1], d[2])
+  redis.call('HSET', key, 's', s)
+  redis.call('HSETNX', key, 'ended', text(t))
+  redis.call('HDEL', key, 'm')
+  redis.call('PEXPIRE', key, KEPT)
+  count(base, 'c' .. s, 1)
+end
+
+-- back gives a ticket that had a match its place in the queue again. It ends instead if a player of it has another one.
+local function back(base, id, why, from, later)
+  local key = base .. ':t:' .. id
+  local d = redis.call('HMGET', key, 'r', 'at', 'by', 'p', 'o')
+  count(base, 'c' .. from, -1)
+  for player in (d[4] or ''):gmatch('%S+') do
+    if open_of(base, player, id) then
+      redis.call('HSET', key, 'why', '{"reason":"superseded"}')
+      finish_ticket(base, id, 5, now())
+      return
+    end
+  end
+  local by = text(d[3] + later)
   redis.call('HSET', key, 's', 1, 'why', why, 'by', by)
   redis.call('HDEL', key, 'm', 'ended')
   redis.call('PERSIST', key)
-  wait(base, id, ':fresh', text(t[2] - FIRST), t[1], by)
-  count(base, 'c' .. from, -1)
+  keep(base, id, d[4], d[5])
+  wait(base, id, ':fresh', d[2], d[1], by)
 end
 
 -- status replies {'ok', now, then d, s, at, by, why, m, ended and the assignment, of each ticket}; '' for none.
@@ -86,10 +143,32 @@ local function status(base, ids)
   return reply
 end
 
--- enqueue. ARGV id, ticket (JSON), rating, longest wait (ms). Reply status, or 'reused'.
+-- refused says why there is no room for one more ticket: {'open', player, its ticket, by when that stops counting by
+-- itself (ms) or ''}, or {'crowded', '' or the source, open tickets, how many there may be}. args as for enqueue.
+local function refused(base, id, args, t)
+  for i = 8, #args do
+    local other = open_of(base, args[i], id)
+    if other then
+      local left = redis.call('PTTL', base .. ':p:' .. args[i])
+      return {'open', args[i], other, left > 0 and text(t + left) or ''}
+    end
+  end
+  local room, most, source = tonumber(args[5]), tonumber(args[6]), args[7]
+  local matched = tonumber(redis.call('HGET', base .. ':meta', 'c3') or 0)
+  local open = redis.call('ZCARD', base .. ':rating') + redis.call('ZCARD', base .. ':claimed') + matched
+  if open >= room then return {'crowded', '', text(open), text(room)} end
+  if source == '' then return nil end
+  redis.call('ZREMRANGEBYSCORE', base .. ':o:' .. source, '-inf', text(t))
+  local own, share = redis.call('ZCARD', base .. ':o:' .. source), math.min(most, math.floor((room - open + 7) / 8))
+  if own >= share then return {'crowded', source, text(own), text(share)} end
+end
+
+-- enqueue. ARGV id, ticket (JSON), rating, longest wait (ms), room of the shard, most tickets of a source, source or
+-- '', players. A client of revision 2 sends the first four. Reply status, 'reused', or what refused says.
 local function enqueue(keys, args)
   local base, id, data, rating, wait_ms = keys[1], args[1], args[2], whole(args[3]), whole(args[4])
   if not rating or not wait_ms or wait_ms < 1 then return {'invalid', 'rating or wait'} end
+  if #args > 4 and not (whole(args[5]) and whole(args[6]) and args[7]) then return {'invalid', 'room or source'} end
   local key = base .. ':t:' .. id
   local had = redis.call('HGET', key, 'd')
   if had and had ~= data then return {'reused'} end
@@ -98,7 +177,12 @@ local function enqueue(keys, args)
     return status(base, {id})
   end
   local t = now()
-  redis.call('HSET', key, 'd', data, 'r', args[3], 'at', text(t), 'by', text(t + wait_ms), 's', 1)
+  local no = #args > 4 and refused(base, id, args, t)
+  if no then return no end
+  local players, source = table.concat(args, ' ', 8), args[7] or ''
+  redis.call('HSET', key, 'd', data, 'r', args[3], 'at', text(t), 'by', text(t + wait_ms), 's', 1, 'p', players,
+    'o', source)
+  keep(base, id, players, source)
   wait(base, id, ':fresh', text(t), args[3], text(t + wait_ms))
   count(base, 'created', 1)
   arrived(base, 1)
@@ -135,17 +219,33 @@ local function leave_queue(base, id)
   end
 end
 
--- cancel. ARGV ticket. Reply status, or 'unknown'.
+-- expire ends up to limit tickets that wait past their deadline, and returns them.
+local function expire(base, t, limit)
+  local late = redis.call('ZRANGEBYSCORE', base .. ':deadline', '-inf', '(' .. text(t), 'LIMIT', 0, limit)
+  for _, id in ipairs(late) do
+    leave_queue(base, id)
+    finish_ticket(base, id, 6, t)
+  end
+  return late
+end
+
+-- cancel. ARGV ticket. Reply status, or 'unknown'. A ticket that has a match counts on while its seats may be held.
 local function cancel(keys, args)
   local base, id = keys[1], args[1]
   local key = base .. ':t:' .. id
-  local s = redis.call('HGET', key, 's')
+  local d = redis.call('HMGET', key, 's', 'p', 'o')
+  local s = d[1]
   if not s then return {'unknown'} end
   if s ~= '5' and s ~= '6' then
     leave_queue(base, id)
     redis.call('HSETNX', key, 'ended', text(now()))
     redis.call('HDEL', key, 'm')
-    if s ~= '1' then count(base, 'c' .. s, -1) end
+    if s == '1' then
+      free(base, id, d[2], d[3])
+    else
+      if s == '3' then keep(base, id, d[2], d[3], now() + HOLD) end
+      count(base, 'c' .. s, -1)
+    end
     count(base, 'c5', 1)
     changed(base, {id})
   end
@@ -160,9 +260,17 @@ end
 local function requeue(keys, args)
   local base, match, id = keys[1], args[1], args[2]
   if redis.call('HGET', base .. ':m:' .. match, 's') == '1' then return {'ok', '0'} end
-  local t = redis.call('HMGET', base .. ':t:' .. id, 's', 'm', 'ended')
+  local key = base .. ':t:' .. id
+  local t = redis.call('HMGET', key, 's', 'm', 'ended')
   if t[1] == '4' and t[2] == match then
-    first(base, id, '{"reason":"seat lapsed"}', '4', now() - t[3]) -- the time it had a seat is not waiting
+    local why = '{"reason":"seat lapsed"}'
+    if redis.call('HINCRBY', key, 'l', 1) < LAPSES then
+      back(base, id, why, '4', now() - t[3]) -- the time it had a seat is not waiting
+    else
+      redis.call('HSET', key, 'why', why, 'ended', text(now()))
+      count(base, 'c4', -1)
+      finish_ticket(base, id, 6, now())
+    end
     changed(base, {id})
     arrived(base, 1)
   end

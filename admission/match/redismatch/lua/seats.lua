@@ -8,7 +8,7 @@
 --              by spaces), open (tickets that are not given back), and of each ticket 't:<id>': a state and its seats,
 --              'h:0,1'; h held, k taken, l lapsed and not settled, g given back
 --   :holds     sorted set of '<match> <ticket>' that are held, by until when
---   :lapsed    sorted set of '<match> <ticket>' that lapsed and are not settled
+--   :lapsed    sorted set of '<match> <ticket>' that lapsed and are not settled, by when they were listed last (ms)
 
 local GIVEN = 86400000 -- ms that a match is remembered when it has no seats: longer than its tickets
 
@@ -186,8 +186,9 @@ local function lapsed(keys, args)
     local match, id = m:match('^(%S+) (%S+)$')
     if not give(base, match, id, 'l') then redis.call('ZREM', base .. ':holds', m) end
   end
-  local reply = {'ok'}
+  local reply, t = {'ok'}, text(now())
   for _, m in ipairs(redis.call('ZRANGE', base .. ':lapsed', 0, limit - 1)) do
+    redis.call('ZADD', base .. ':lapsed', 'XX', t, m) -- others have their turn before it comes again
     local match, id = m:match('^(%S+) (%S+)$')
     reply[#reply + 1] = redis.call('HGET', base .. ':a:' .. match, 'shard') or ''
     reply[#reply + 1], reply[#reply + 2] = match, id
