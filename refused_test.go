@@ -1,7 +1,6 @@
 package tilefence_test
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/gatewayws"
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/relaypb"
