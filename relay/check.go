@@ -113,6 +113,7 @@ func (h *hub) checkedLast(p fence.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.closed && !h.repairing && h.view.loaded {
+		h.view.prove(p.Epoch)
 		h.compareEnd(p)
 	}
 }
@@ -125,6 +126,10 @@ func (h *hub) checked(c *stream.Chunk, limit int, number uint64) {
 		return
 	}
 	defer h.callAhead()
+	h.view.prove(c.Owner.Epoch)
+	for i := range c.Entries {
+		h.view.prove(c.Entries[i].Epoch)
+	}
 	h.view.setOwner(c.Owner)
 	for i := range c.Entries {
 		b := &batch{Entry: c.Entries[i].Watched(fence.AreaSet{})}

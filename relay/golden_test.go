@@ -37,7 +37,7 @@ func TestStoredBytesAreSent(t *testing.T) {
 
 		cfg := &Config{Limits: Limits{TailFrames: 9, TailBytes: 999}, Hooks: Hooks{}}
 		h := newHub(e.Tile, cfg, &counters{}, nil)
-		h.view.loaded, h.view.at = true, e.Prev
+		h.view.loaded, h.view.at, h.view.proven = true, e.Prev, e.Epoch
 		var areas fence.AreaSet
 		if strings.Contains(g.Name, "without") {
 			areas = fence.Areas(9)

@@ -21,6 +21,11 @@ type Hooks struct {
 	// not continue where the relay stands.
 	Gap func(GapInfo)
 
+	// Forged is called for each frame that was dropped because it is of an epoch that the coordination store, read after
+	// it came, did not know: somebody else than a bridge publishes on the fan-out, or a failover of the store has lost
+	// what the frame tells of.
+	Forged func(ForgedInfo)
+
 	// Repaired is called after each attempt of a cold read.
 	Repaired func(RepairInfo)
 
@@ -61,6 +66,13 @@ type GapInfo struct {
 	// By is how it was found: "frame" (a message was lost), "rebase", "check" (by the periodic comparison),
 	// "mark" (the store has removed what the relay had not seen; of Got only the sequence is known).
 	By string
+}
+
+// ForgedInfo is a frame that the coordination store contradicts.
+type ForgedInfo struct {
+	Tile     fence.TileID
+	Position fence.Position // what the frame claims
+	Known    fence.Epoch    // the highest epoch that the store knows
 }
 
 // RepairInfo is one attempt to bring a tile up to date from the store.

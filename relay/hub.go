@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and
@@ -30,7 +31,8 @@ type hub struct {
 
 	// held are live frames that do not follow yet, by the position they follow. They are tried again
 	// whenever the view moves.
-	held map[fence.Position]*batch
+	held      map[fence.Position]heldFrame
+	heldBytes int // of their payloads
 
 	mending
 
@@ -53,6 +55,21 @@ type mending struct {
 	early     bool   // a client holds more than the view: the store itself is to be read, not Config.Views
 	shared    bool   // the snapshot came from Config.Views: the stream may have been trimmed past it
 	disputed  bool   // the store has another history than this one, which may be from Config.Views
+	doubt
+}
+
+// doubt is what is known of epochs that the store has not vouched for, and that others claim there are.
+type doubt struct {
+	refuted  time.Time   // when the store last contradicted a frame
+	floors   bool        // a client names a higher floor than the view: what the marks say is to be read, too
+	told     fence.Epoch // the highest epoch that consumers of the stream have told, by the marks read last
+	toldRead uint64      // the number of the read of the store with which they were read; zero: they were not
+}
+
+// heldFrame is a live frame that waits for what it follows, or for the store's word on its epoch.
+type heldFrame struct {
+	*batch
+	since uint64 // reads of the store that had begun when it came
 }
 
 // wants are the kinds of repair asked for.
@@ -85,7 +102,7 @@ func (h *hub) openedMore(bytes int) {
 	}
 }
 
-// maxHeld bounds the live frames kept while a repair is under way.
+// maxHeld bounds the live frames kept while a repair is under way, and Config.TailBytes their payloads.
 const maxHeld = 256
 
 // subscription is one client watching one tile. It is either live, and every accepted batch is queued to
@@ -108,10 +125,10 @@ type subscription struct {
 
 // waiting is what is known of a client that waits for its Sync.
 type waiting struct {
-	since uint64 // the last read of the store that had begun when it came
-	ahead bool   // it holds more than the view
-	asked bool   // the store has been asked for that
-	told  bool   // it knows why it has to wait
+	since uint64       // the last read of the store that had begun when it came
+	ahead bool         // it holds more than the view
+	asked bool         // the store has been asked for that
+	told  relaypb.Code // why it has to wait, as it was told last
 }
 
 // clientState is what a client holds of a tile.
@@ -123,7 +140,7 @@ type clientState struct {
 func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) bool) *hub {
 	return &hub{
 		tile: tile, cfg: cfg, count: count, repair: repair, turn: rand.IntN(checkTurns),
-		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]*batch{}, made: map[someAreas][]byte{},
+		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]heldFrame{}, made: map[someAreas][]byte{},
 		mending:     mending{want: wantFull},
 		nextRefresh: cfg.refreshFrames, empty: time.Now(),
 	}
@@ -146,6 +163,11 @@ func (h *hub) deliver(data []byte) {
 	b := &batch{Entry: e.Watched(fence.AreaSet{}), came: time.Now()}
 	if !h.view.loaded {
 		h.hold(b)
+		return
+	}
+	if h.claimed(heldFrame{batch: b}) { // a take-over, or a forgery: the tail of the stream shows which
+		h.hold(b)
+		h.ask(wantTail)
 		return
 	}
 	switch h.view.judge(&b.Entry) {
@@ -252,30 +274,75 @@ func (h *hub) callAhead() {
 }
 
 // hold keeps a live frame until what it follows is known. Of two that follow the same position the
-// higher epoch's stays: the other's owner has been superseded.
+// higher epoch's stays, since the other's owner has been superseded; but one of an epoch that the store has not vouched
+// for takes no other's place.
 func (h *hub) hold(b *batch) {
-	if o := h.held[b.Prev]; o != nil && o.Epoch > b.Epoch {
-		return
+	if o := h.held[b.Prev]; o.batch != nil {
+		if o.Epoch > b.Epoch && !h.claimed(o) || h.claimed(heldFrame{batch: b}) && !h.claimed(o) {
+			return
+		}
+		h.unhold(o)
 	}
-	if len(h.held) >= maxHeld {
-		clear(h.held) // the store has them all
+	if len(h.held) >= maxHeld || h.heldBytes+len(b.Payload) > h.cfg.TailBytes {
+		h.unholdAll() // the store has them all
 	}
-	h.held[b.Prev] = b
+	h.held[b.Prev] = heldFrame{b, h.begun}
+	h.heldBytes += len(b.Payload)
+}
+
+func (h *hub) unhold(f heldFrame) {
+	delete(h.held, f.Prev)
+	h.heldBytes -= len(f.Payload)
+}
+
+func (h *hub) unholdAll() {
+	clear(h.held)
+	h.heldBytes = 0
+}
+
+// claimed reports whether a held frame is of an epoch that the store has not vouched for. Before the first load none
+// is: it is not known yet what the store has.
+func (h *hub) claimed(f heldFrame) bool { return h.view.loaded && f.Epoch > h.view.known() }
+
+// doubted reports whether a frame waits for the store's word on its epoch.
+func (h *hub) doubted() bool {
+	for _, f := range h.held {
+		if h.claimed(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// refute drops the frames that came before a read of the store began, and whose epoch that has not shown. A bridge
+// forwards what it has read from the store, so either they are forged, or a failover has lost what they tell of.
+func (h *hub) refute(read uint64) {
+	for _, f := range h.held {
+		if !h.claimed(f) || f.since >= read {
+			continue
+		}
+		h.unhold(f)
+		h.refuted = time.Now()
+		h.count.forged.Add(1)
+		h.cfg.refusals.Error("frame dropped: the coordination store knows no such epoch; who can publish on the fan-out?",
+			"tile", h.tile, "position", f.Position, "known", uint64(h.view.known()))
+		hook.Call(h.cfg.Hooks.Forged, ForgedInfo{Tile: h.tile, Position: f.Position, Known: h.view.known()})
+	}
 }
 
 // retryHeld accepts the held frames that follow by now, and forgets those that are known or superseded.
 func (h *hub) retryHeld() {
 	for len(h.held) > 0 {
-		b := h.held[h.view.at]
-		if b == nil || h.view.judge(&b.Entry) != follows {
+		f := h.held[h.view.at]
+		if f.batch == nil || h.claimed(f) || h.view.judge(&f.Entry) != follows {
 			break
 		}
-		delete(h.held, b.Prev)
-		h.accept(b)
+		h.unhold(f)
+		h.accept(f.batch)
 	}
-	for prev, b := range h.held {
-		if v := h.view.judge(&b.Entry); v == duplicate || v == stale {
-			delete(h.held, prev)
+	for _, f := range h.held {
+		if v := h.view.judge(&f.Entry); v == duplicate || v == stale {
+			h.unhold(f)
 		}
 	}
 }

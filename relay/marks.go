@@ -115,7 +115,8 @@ func (h *hub) outrun(e *stream.ResyncError) {
 }
 
 // floorMark is the sequence at or below which this relay needs no entry of the stream, and the highest epoch that it
-// has shown. ok is false while nothing is known to be committed, so that watching invented tiles writes nothing.
+// has shown, if the store has vouched for that: what fan-out or Config.Views claim must not become an owner's floor. ok
+// is false while nothing is known to be committed, so that watching invented tiles writes nothing.
 func (h *hub) floorMark() (seq fence.Seq, shown fence.Epoch, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -123,7 +124,7 @@ func (h *hub) floorMark() (seq fence.Seq, shown fence.Epoch, ok bool) {
 	case h.closed || !h.view.loaded || h.view.at.IsZero():
 		return 0, 0, false
 	case h.view.whole && !h.shared:
-		return h.view.base.Seq, h.view.at.Epoch, true
+		return h.view.base.Seq, min(h.view.at.Epoch, h.view.proven), true
 	}
-	return h.view.at.Seq, h.view.at.Epoch, true // what is before it is here
+	return h.view.at.Seq, min(h.view.at.Epoch, h.view.proven), true // what is before it is here
 }

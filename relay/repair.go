@@ -77,11 +77,12 @@ func (h *hub) pause(attempt int) time.Duration {
 	if attempt == 0 {
 		h.mu.Lock()
 		loaded := h.view.loaded
+		again := h.cfg.earlyPause - time.Since(h.refuted)
 		h.mu.Unlock()
 		if !loaded {
 			return 0
 		}
-		return rand.N(h.cfg.repairJitter + 1)
+		return max(again, rand.N(h.cfg.repairJitter+1)) // forged frames must not make a tile read all the time
 	}
 	return wait.Backoff(h.cfg.backoffMin, h.cfg.backoffMax, attempt)
 }
@@ -92,27 +93,36 @@ type read struct {
 	want   wants
 	loaded bool // the view has been read before
 	shared bool // Config.Views is asked first
+	floors bool // the marks are read, too
 }
 
 // repair makes one attempt. What it could not do is wanted again. The first attempt asks Config.Views, unless the store
-// disputes what is here, or a client holds more.
+// disputes what is here, a client holds more, or a frame is of an epoch that the store has to vouch for.
 func (r *repairer) repair(h *hub, attempt int) error {
 	subscribed := r.subscribe(h)
 	h.mu.Lock()
 	h.begun++
 	now := read{number: h.begun, want: h.want, loaded: h.view.loaded,
-		shared: r.cfg.Views != nil && attempt == 0 && !h.disputed && !h.early}
-	h.want, h.early = 0, false
+		shared: r.cfg.Views != nil && attempt == 0 && !h.disputed && !h.early && !h.doubted(),
+		floors: h.floors}
+	h.want, h.early, h.floors = 0, false, false
 	closed := h.closed
 	h.mu.Unlock()
 	if closed {
 		return nil
 	}
 	err := r.read(h, &now)
+	told, read := r.told(h, &now, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && (!now.loaded || now.want&(wantFull|wantTail) != 0) {
 		h.answered = now.number
+		if !now.shared {
+			h.refute(now.number)
+		}
+	}
+	if read {
+		h.doubt.told, h.toldRead = told, now.number
 	}
 	if err == nil && subscribed != nil {
 		now.want = wantTail // without live frames, look again
@@ -121,6 +131,22 @@ func (r *repairer) repair(h *hub, attempt int) error {
 		h.want |= now.want
 	}
 	return err
+}
+
+// told reads the highest epoch that consumers of the tile's stream have told, after a read of the store that
+// contradicts what a client names as its floor; ok is false if it was not read.
+func (r *repairer) told(h *hub, now *read, failed error) (epoch fence.Epoch, ok bool) {
+	if failed != nil || !now.floors || !r.enter(r.slots) {
+		return 0, false
+	}
+	defer func() { <-r.slots }()
+	ctx, cancel := context.WithTimeout(r.life.base, r.cfg.StoreTimeout)
+	defer cancel()
+	marks, err := r.log.Marks(ctx, []fence.TileID{h.tile})
+	if err != nil || marks[0].Err != nil {
+		return 0, false
+	}
+	return marks[0].Shown, true
 }
 
 func (r *repairer) read(h *hub, now *read) error {
@@ -221,6 +247,7 @@ func (r *repairer) readTail(h *hub) (RepairInfo, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.view.prove(max(rec.Position.Epoch, log.owner.Epoch))
 	h.view.setOwner(log.owner)
 	info := RepairInfo{Batches: h.take(&rec)}
 	h.want &^= wantTail // what was asked for meanwhile is covered, or shows in the held frames
@@ -271,6 +298,7 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 	}
 	defer h.mu.Unlock()
 	h.shared = false
+	h.view.prove(max(rec.Position.Epoch, last.Epoch, log.owner.Epoch))
 	return h.adopt(&rec, log.owner)
 }
 
@@ -343,7 +371,7 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 	defer h.mu.Unlock()
 	h.failed = err != nil
 	if attempt >= maxFruitless {
-		clear(h.held)
+		h.unholdAll()
 	}
 	if h.early {
 		h.want |= wantTail // the client came after what was read

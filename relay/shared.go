@@ -23,6 +23,9 @@ func (r *repairer) sharedFull(h *hub) (RepairInfo, error) {
 	case err != nil:
 		return RepairInfo{}, err
 	}
+	if h.unproven(v.Position.Epoch) {
+		return r.cold(r.readFull)(h)
+	}
 	r.count.shared.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,6 +51,9 @@ func (r *repairer) sharedTail(h *hub) (RepairInfo, error) {
 	case err != nil:
 		return RepairInfo{}, err
 	}
+	if h.unproven(v.Position.Epoch) {
+		return r.cold(r.readTail)(h)
+	}
 	r.count.shared.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -56,9 +62,20 @@ func (r *repairer) sharedTail(h *hub) (RepairInfo, error) {
 	return RepairInfo{Shared: true, Batches: h.take(&v.Recovery)}, nil
 }
 
+// unproven reports whether a loaded view would get a higher epoch than the store has vouched for. A first view is taken
+// as it is: the next comparison with the store confirms or disputes it.
+func (h *hub) unproven(e fence.Epoch) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.view.loaded && e > h.view.known()
+}
+
 // reach is the position that a shared view must reach so that the held frames follow it; zero: there are none.
 func (h *hub) reach() (need fence.Position) {
 	for prev, b := range h.held {
+		if h.claimed(b) {
+			continue // the store itself has to show it
+		}
 		if b.Kind == fence.KindRebase {
 			prev = b.Position // it follows nothing: its own snapshot is wanted
 		}

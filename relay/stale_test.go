@@ -191,7 +191,7 @@ func TestTakeoverWakesClientsThatWaitForIt(t *testing.T) {
 	o.tickOn(3)
 	first := s.watch(t, nil, tileA)
 	first.reaches(o)
-	w.log.set(func(l *testLog) { l.err = errDown }) // only the frame itself can tell
+	w.log.set(func(l *testLog) { l.err = errDown })
 	conn := s.raw(t, relaypb.Subprotocol)
 	held := &relaypb.Held{Tile: tileA.String(), EpochFloor: 2}
 	send(t, conn, &relaypb.ClientMessage{Body: &relaypb.ClientMessage_Subscribe{
@@ -199,7 +199,9 @@ func TestTakeoverWakesClientsThatWaitForIt(t *testing.T) {
 	}})
 	require.Equal(t, relaypb.Code_CODE_STALE, receive(t, conn).GetError().GetCode())
 	next := &owner{w: w, tile: tileA, epoch: 2, at: o.at, tick: o.tick, state: o.state}
-	next.publish(next.append(true))
+	frame := next.append(true)
+	w.log.set(func(l *testLog) { l.err = nil }) // which no comparison notices
+	next.publish(frame)
 	m := receive(t, conn)
 	require.Equal(t, next.at, m.GetSync().GetPosition().Fence())
 }
@@ -220,7 +222,8 @@ func TestInventedFloorAsksTheStoreSeldom(t *testing.T) {
 			c.drain()
 		}
 		require.LessOrEqual(t, w.log.reads.Load()-before, int64(31), "once a second")
-		require.EqualValues(t, 1000, r.Stats().Stale, "each request is answered once")
+		require.Zero(t, r.Stats().Stale, "it says nothing about the relay")
+		require.InDelta(t, 30, r.Stats().Unknown, 2, "each read answers")
 		s.resync(fence.AreaSet{}, 0, clientState{floor: 1})
 		require.Equal(t, 1, c.drain(), "a true floor is served")
 	})

@@ -24,6 +24,7 @@ type ClientStats struct {
 	Resyncs     uint64 // Resyncs asked for by clients
 	BadMessages uint64 // messages from clients that broke the protocol
 	Stale       uint64 // times a client was told that this relay has less than it holds
+	Unknown     uint64 // times a client was told that the store knows no epoch as high as its floor
 }
 
 // FrameStats is about what goes in and out.
@@ -36,6 +37,7 @@ type FrameStats struct {
 	Duplicates uint64 // frames received again, or older than what is held
 	StaleDrops uint64 // frames of a lower epoch than the tile's: a superseded owner's
 	Corrupt    uint64 // frames that could not be read or whose chain is not their content's
+	Forged     uint64 // frames of an epoch that the coordination store, read after they came, did not know
 }
 
 // RepairStats is about keeping up with the store.
@@ -56,12 +58,12 @@ type RepairStats struct {
 type counters struct {
 	connected, refused                                         atomic.Uint64
 	framesIn, framesOut, syncsOut, opened, bytesOut            atomic.Uint64
-	duplicates, staleDrops, corrupt                            atomic.Uint64
+	duplicates, staleDrops, corrupt, forged                    atomic.Uint64
 	gaps, caught, repairs, repairsFailed, replaced, lowerEpoch atomic.Uint64
 	shared                                                     atomic.Uint64
 	markFails, marksRefused, outrun                            atomic.Uint64
 	slowDrops, slowCloses, idleCloses, resyncs, badMessages    atomic.Uint64
-	stale                                                      atomic.Uint64
+	stale, unknown                                             atomic.Uint64
 	subscriptions                                              atomic.Int64
 }
 
@@ -77,11 +79,13 @@ func (r *Relay) Stats() Stats {
 			Connected: c.connected.Load(), Refused: c.refused.Load(),
 			SlowDrops: c.slowDrops.Load(), SlowCloses: c.slowCloses.Load(), IdleCloses: c.idleCloses.Load(),
 			Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(), Stale: c.stale.Load(),
+			Unknown: c.unknown.Load(),
 		},
 		FrameStats{
 			FramesIn: c.framesIn.Load(), FramesOut: c.framesOut.Load(), SyncsOut: c.syncsOut.Load(),
 			Opened: c.opened.Load(), BytesOut: c.bytesOut.Load(), Duplicates: c.duplicates.Load(),
 			StaleDrops: c.staleDrops.Load(), Corrupt: c.corrupt.Load(),
+			Forged: c.forged.Load(),
 		},
 		RepairStats{
 			Gaps: c.gaps.Load(), Caught: c.caught.Load(), Repairs: c.repairs.Load(), Shared: c.shared.Load(),

@@ -143,7 +143,8 @@ func (s *subscription) sync() (queued []byte) {
 // mustWait reports whether the client must wait because it holds more than the view: it comes from a relay that had the
 // last frames sooner, or this relay is cut off. It is sent back to an older state of the same epoch only by the store:
 // by a read that began after the client came. While the store cannot be read, it is told that the relay is stale. A
-// client is never sent back to a lower epoch: it is told the same, and waits until the view reaches its floor.
+// client is never sent back to a lower epoch: it is told the same, and waits until the view reaches its floor; or that
+// the store knows no such epoch, if that was read after it came, the marks of the tile's consumers included.
 func (s *subscription) mustWait() bool {
 	h, v := s.h, &s.h.view
 	lower := v.at.Epoch < s.has.floor
@@ -152,13 +153,21 @@ func (s *subscription) mustWait() bool {
 	if !s.ahead {
 		return false
 	}
-	if !s.asked && h.askEarly() {
+	if !s.asked && h.askEarly(lower) {
 		s.asked = true
 		return true
 	}
-	if (lower || h.failed) && s.tell(relaypb.Code_CODE_STALE, fmt.Sprintf("this relay is at %s and the client at %s, "+
-		"floor %d: wait, or try another relay", v.at, s.has.at, s.has.floor)) {
-		h.count.stale.Add(1)
+	switch {
+	case lower && !h.failed && h.toldRead > s.since && max(h.doubt.told, v.known()) < s.has.floor:
+		if s.tell(relaypb.Code_CODE_UNKNOWN_EPOCH, fmt.Sprintf("the store knows epoch %d and no higher one: the floor %d "+
+			"is none of this tile's", max(h.doubt.told, v.known()), s.has.floor)) {
+			h.count.unknown.Add(1)
+		}
+	case lower || h.failed:
+		if s.tell(relaypb.Code_CODE_STALE, fmt.Sprintf("this relay is at %s and the client at %s, "+
+			"floor %d: wait, or try another relay", v.at, s.has.at, s.has.floor)) && (h.failed || s.asked) {
+			h.count.stale.Add(1) // else the client has asked too soon, which says nothing about the relay
+		}
 	}
 	return true
 }
@@ -166,7 +175,7 @@ func (s *subscription) mustWait() bool {
 // askEarly asks the store for what a client claims to hold; false if it was asked a moment ago. Any client can
 // claim to hold anything, so a tile asks only once in earlyPause. Other clients wait for the frame that they
 // hold, or for the next comparison.
-func (h *hub) askEarly() bool {
+func (h *hub) askEarly(floor bool) bool {
 	now := time.Now()
 	if !h.early {
 		if now.Sub(h.earlyAsked) < h.cfg.earlyPause {
@@ -174,6 +183,7 @@ func (h *hub) askEarly() bool {
 		}
 		h.early, h.earlyAsked = true, now
 	}
+	h.floors = h.floors || floor
 	h.ask(wantTail)
 	return true
 }
@@ -185,12 +195,12 @@ func (s *subscription) unavailable() {
 	}
 }
 
-// tell says once why the client has to wait, and reports whether this was the time.
+// tell says once for each reason why the client has to wait, and reports whether this was the time.
 func (s *subscription) tell(code relaypb.Code, why string) bool {
-	if s.told {
+	if s.told == code {
 		return false
 	}
-	s.told = true
+	s.told = code
 	s.out.force(prepare(s.form, errorMessage(s.h.tile.String(), code, why)))
 	return true
 }

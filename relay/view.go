@@ -15,7 +15,7 @@ import (
 // may follow what is here.
 //
 // Invariants: the tail's batches follow each other and end at `at`; with whole, the first follows base. The
-// epoch of `at` never decreases: nothing of a lower epoch is accepted.
+// epoch of `at` never decreases below one that is proven: nothing of a lower epoch is accepted then.
 type view struct {
 	loaded bool // the store has been read at least once
 	at     fence.Position
@@ -24,6 +24,10 @@ type view struct {
 	base  fence.Snapshot // zero position: the tile has no snapshot, the tail starts at the beginning
 	tail  []*batch
 	bytes int // payload bytes in the tail
+
+	// proven is the highest epoch that the coordination store has vouched for: it was read there, in an owner hash, an
+	// entry or a position. Fan-out and Config.Views are less trusted, and never raise it.
+	proven fence.Epoch
 
 	owner  fence.Owner // as last read from the store, or known from an accepted batch
 	hidden bool        // clients are not told the owner's contact
@@ -39,6 +43,12 @@ const (
 	breaks    verdict = 4 // a gap, a fork or a rebase: only the store can tell
 )
 
+// known is the highest epoch of which frames are judged without asking the store.
+func (v *view) known() fence.Epoch { return max(v.proven, v.at.Epoch) }
+
+// prove notes an epoch that was read from the coordination store.
+func (v *view) prove(e fence.Epoch) { v.proven = max(v.proven, e) }
+
 // judge compares a batch with the view. The order matters: the epoch comes first, so that a superseded
 // owner's batch is never accepted whatever it claims to follow; a duplicate is recognised before the
 // position it follows is looked at.
@@ -50,7 +60,7 @@ func (v *view) judge(e *fence.Entry) verdict {
 		return duplicate
 	case e.Kind == fence.KindRebase:
 		return breaks
-	case e.Prev == v.at && e.Seq > v.at.Seq:
+	case e.Prev == v.at && e.Seq == v.at.Seq+1:
 		return follows
 	case e.Epoch <= v.at.Epoch && e.Seq < v.start().Seq:
 		return duplicate
@@ -105,9 +115,10 @@ func (v *view) moveTo(p fence.Position) {
 	}
 }
 
-// setOwner takes what the store says of the owner; an older word than what the history shows is ignored.
+// setOwner takes what is said of the owner; an older word than what the history shows is ignored. What the store has
+// not vouched for gives way to the store's word.
 func (v *view) setOwner(o fence.Owner) {
-	if o.Present() && o.Epoch >= v.owner.Epoch && o.Epoch >= v.at.Epoch {
+	if o.Present() && o.Epoch >= min(v.owner.Epoch, v.proven) && o.Epoch >= v.at.Epoch {
 		v.owner = o
 		v.owner.Contact = strings.ToValidUTF8(o.Contact, "?") // protobuf strings must be; the store takes any bytes
 	}
@@ -130,6 +141,8 @@ func (v *view) compare(p fence.Position) relation {
 	switch {
 	case p == v.at:
 		return same
+	case p.Epoch < v.at.Epoch && v.at.Epoch > v.proven:
+		return forked // the view is from Config.Views, and no store has known its epoch
 	case p.Epoch < v.at.Epoch:
 		return lower
 	case p.Seq > v.at.Seq:

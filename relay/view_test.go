@@ -100,7 +100,7 @@ func TestJudge(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	base := line{}.grow(10, 2, 'a')
-	v := &view{}
+	v := &view{proven: 2}
 	v.adopt(base.recovery(4), false)
 	for name, c := range map[string]struct {
 		p    fence.Position
@@ -121,10 +121,22 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// A view that Config.Views gave, and whose epoch no store has vouched for, gives way to the store's history.
+func TestUnprovenEpochIsNotKept(t *testing.T) {
+	v := &view{}
+	v.adopt(line{}.grow(10, fence.MaxNumber, 'f').recovery(4), false)
+	v.prove(2)
+	true2 := line{}.grow(12, 2, 'a')
+	require.Equal(t, forked, v.compare(true2.end()))
+	how, _ := v.adopt(true2.recovery(4), false)
+	require.Equal(t, replaced, how)
+	require.Equal(t, true2.end(), v.at)
+}
+
 func TestAdopt(t *testing.T) {
 	base := line{}.grow(10, 2, 'a')
 	with := func(stepBack bool, l line, snapshot int) (adoption, int, *view) {
-		v := &view{}
+		v := &view{proven: 2}
 		v.adopt(base.recovery(4), false)
 		how, news := v.adopt(l.recovery(snapshot), stepBack)
 		return how, len(news), v
@@ -176,7 +188,7 @@ func TestStoreBehindStillCompletesTheCache(t *testing.T) {
 // TestViewProperty drives a view with everything that may be done to it, next to the true histories.
 func TestViewProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := &view{}
+		v := &view{proven: fence.MaxNumber}
 		l := line{}.grow(rapid.IntRange(0, 10).Draw(t, "begin"), 1, 'a')
 		v.adopt(l.recovery(rapid.IntRange(-1, len(l)).Draw(t, "snapshot")), false)
 		epoch := fence.Epoch(1)

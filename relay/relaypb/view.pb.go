@@ -65,6 +65,7 @@ const (
 	Code_CODE_STALE          Code = 9 // the relay has less than the client holds; the Sync comes when it has caught up, or
 	// ask another relay
 	Code_CODE_UNAUTHENTICATED Code = 10 // the token of a Refresh is not valid, or another player's
+	Code_CODE_UNKNOWN_EPOCH   Code = 11 // the store, read after the client came, knows no epoch as high as the client's floor: as
 )
 
 // Enum value maps for Code.
@@ -81,6 +82,7 @@ var (
 		8:  "CODE_RATE_LIMITED",
 		9:  "CODE_STALE",
 		10: "CODE_UNAUTHENTICATED",
+		11: "CODE_UNKNOWN_EPOCH",
 	}
 	Code_value = map[string]int32{
 		"CODE_UNSPECIFIED":     0,
@@ -94,6 +96,7 @@ var (
 		"CODE_RATE_LIMITED":    8,
 		"CODE_STALE":           9,
 		"CODE_UNAUTHENTICATED": 10,
+		"CODE_UNKNOWN_EPOCH":   11,
 	}
 )
 
@@ -1282,7 +1285,7 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"?\n" +
 	"\x06GoAway\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x1b\n" +
-	"\twithin_ms\x18\x02 \x01(\rR\bwithinMs*\xf9\x01\n" +
+	"\twithin_ms\x18\x02 \x01(\rR\bwithinMs*\x91\x02\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eCODE_MALFORMED\x10\x01\x12\x15\n" +
@@ -1296,7 +1299,8 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\n" +
 	"CODE_STALE\x10\t\x12\x18\n" +
 	"\x14CODE_UNAUTHENTICATED\x10\n" +
-	"B.Z,github.com/tilefence/tilefence/relay/relaypbb\x06proto3"
+	"\x12\x16\n" +
+	"\x12CODE_UNKNOWN_EPOCH\x10\vB.Z,github.com/tilefence/tilefence/relay/relaypbb\x06proto3"
 
 var (
 	file_relay_relaypb_view_proto_rawDescOnce sync.Once
