@@ -286,6 +286,10 @@ func (r *RelayServer) Health() []Problem {
 	if since := r.stale.lately(st.Stale); since > troubleAfter {
 		all.add("views", "this relay is behind its clients", 0, since)
 	}
+	if since := r.forged.lately(st.Forged); since > 0 {
+		all.add("views", "frames of epochs that the coordination store does not know arrive: something other than a "+
+			"bridge publishes on the fan-out", 0, since)
+	}
 	r.hearing.Lock()
 	defer r.hearing.Unlock()
 	if since := r.deaf.lately(st.FramesIn, st.Caught, time.Now()); since > 0 {

@@ -40,7 +40,7 @@ type RelayServer struct {
 	log   *slog.Logger
 	ran   atomic.Bool
 
-	failing, stale rising
+	failing, stale, forged rising
 
 	hearing sync.Mutex
 	deaf    deaf // guarded by hearing

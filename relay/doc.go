@@ -21,6 +21,8 @@
 //   - A client that was shown a higher epoch, by another relay, is sent nothing until this relay has caught up. It
 //     gets CODE_STALE, so that it can try another relay. So does one that was shown more of the same epoch, while the
 //     store cannot be read. It is sent back only if the store, read after it came, has less.
+//   - A frame of a higher epoch than the relay has read from the store is a claim: it is held until one read of the
+//     tile's stream has confirmed it, or dropped and reported (Hooks.Forged). Ordinary frames cost no read.
 //   - A gap or fork causes one repair for the tile, however many clients watch it. The repair first reads what
 //     follows, which reaches clients as ordinary frames. If that does not connect, it reads snapshot and tail,
 //     which reach clients as a Sync that replaces their state. A rebase is always repaired from its snapshot.
@@ -52,11 +54,12 @@
 // # When things fail
 //
 // If Config.Views do not work, the relay reads the store by itself. If the store is down, live frames go on, and new
-// clients of tiles the relay knows are served. Clients of other tiles get CODE_UNAVAILABLE, and a Sync when the store
-// is back. If the fan-out is down, clients see what the periodic comparison finds, late but complete. If the store
-// holds less than clients have seen (a failover lost the last entries), the view stays, since the living owner
-// re-appends them; after Config.BehindGrace the relay adopts the store's history. A store at a lower epoch than
-// clients have seen is never adopted. If an entry cannot be read, clients stay before it until a snapshot passes it.
+// clients of tiles the relay knows are served; a tile whose owner changes meanwhile waits for the store. Clients of
+// other tiles get CODE_UNAVAILABLE, and a Sync when the store is back. If the fan-out is down, clients see what the
+// periodic comparison finds, late but complete. If the store holds less than clients have seen (a failover lost the
+// last entries), the view stays, since the living owner re-appends them; after Config.BehindGrace the relay adopts the
+// store's history. A store at a lower epoch than clients have seen is never adopted. If an entry cannot be read,
+// clients stay before it until a snapshot passes it.
 //
 // A client that reads too slowly delays no other. Frames that do not fit its queue are dropped
 // for it, and when the queue has drained it gets one Sync, of only what it missed if the relay still has

@@ -21,9 +21,9 @@ type Hooks struct {
 	// not continue where the relay stands.
 	Gap func(GapInfo)
 
-	// Forged is called for each frame that was dropped because it is of an epoch that the coordination store, read after
-	// it came, did not know: somebody else than a bridge publishes on the fan-out, or a failover of the store has lost
-	// what the frame tells of.
+	// Forged is called for each frame that was dropped because the coordination store, read after it came, did not know
+	// its epoch: something other than a bridge publishes on the fan-out, or a failover of the store has lost what the
+	// frame tells of.
 	Forged func(ForgedInfo)
 
 	// Repaired is called after each attempt of a cold read.

@@ -157,19 +157,28 @@ func (s *subscription) mustWait() bool {
 		s.asked = true
 		return true
 	}
+	s.explain(lower)
+	return true
+}
+
+// explain tells a client why it waits: the relay is behind, or the store contradicts the client's floor. While the read
+// that the client has caused is under way, it says nothing.
+func (s *subscription) explain(lower bool) {
+	h := s.h
+	known := max(h.doubt.told, h.view.known())
 	switch {
-	case lower && !h.failed && h.toldRead > s.since && max(h.doubt.told, v.known()) < s.has.floor:
-		if s.tell(relaypb.Code_CODE_UNKNOWN_EPOCH, fmt.Sprintf("the store knows epoch %d and no higher one: the floor %d "+
-			"is none of this tile's", max(h.doubt.told, v.known()), s.has.floor)) {
+	case !lower && !h.failed, s.asked && !h.failed && h.answered <= s.since:
+	case !h.failed && h.toldRead > s.since && known < s.has.floor:
+		if s.tell(relaypb.Code_CODE_UNKNOWN_EPOCH, fmt.Sprintf("the store knows no epoch above %d, and the "+
+			"client's floor is %d", known, s.has.floor)) {
 			h.count.unknown.Add(1)
 		}
-	case lower || h.failed:
+	default:
 		if s.tell(relaypb.Code_CODE_STALE, fmt.Sprintf("this relay is at %s and the client at %s, "+
-			"floor %d: wait, or try another relay", v.at, s.has.at, s.has.floor)) && (h.failed || s.asked) {
+			"floor %d: wait, or try another relay", h.view.at, s.has.at, s.has.floor)) && (h.failed || s.asked) {
 			h.count.stale.Add(1) // else the client has asked too soon, which says nothing about the relay
 		}
 	}
-	return true
 }
 
 // askEarly asks the store for what a client claims to hold; false if it was asked a moment ago. Any client can

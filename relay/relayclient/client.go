@@ -110,7 +110,7 @@ func (c *Client) renew(id fence.TileID, areas fence.AreaSet) *tile {
 	t := &tile{id: id, areas: areas}
 	if old := c.tiles[id]; old != nil {
 		old.rest()
-		t.floor = old.floor
+		t.floor, t.unknown = old.floor, old.unknown
 	}
 	c.tiles[id] = t
 	return t

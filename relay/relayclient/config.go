@@ -43,7 +43,8 @@ type Config struct {
 	// Stale reports that a relay is behind the client, because it is cut off from the store: it offers a tile at a
 	// lower epoch than the client was shown, or says that it has less than the client holds. The client keeps what it
 	// holds. It asks again after BackoffMin, doubled each time up to BackoffMax, and with Reconnect leaves the relay
-	// after three requests: a load balancer may then choose another one. Unsubscribe forgets the tile's floor.
+	// after three requests: a load balancer may then choose another one. Unsubscribe forgets the tile's floor. So does
+	// the client, and asks for everything, if relays have said for half a minute that the store knows no such epoch.
 	Stale func(Stale)
 
 	// GoAway reports that the relay will close the connection within the time given.

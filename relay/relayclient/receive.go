@@ -26,7 +26,14 @@ type tile struct {
 	asked  time.Time      // when a Resync was sent for it; zero: not
 	stale  int            // how often relays have offered less than the floor since the view last continued
 	again  *time.Timer    // asks again while a relay is behind; nil: not waiting
+	// when a relay first said, since the view last continued, that the store knows no epoch as high as the floor
+	unknown time.Time
 }
+
+// forgetAfter is for how long relays must have said that the store knows no epoch as high as a tile's floor before the
+// client forgets the floor. A failover, or a store that a relay reads behind a partition, is over by then; a true epoch
+// is told to the store by those that have shown it.
+const forgetAfter = 30 * time.Second
 
 // staleAsks is how often one relay that is behind is asked before a client with Config.Reconnect leaves it.
 const staleAsks = 3
@@ -44,8 +51,12 @@ func (c *Client) receive(conn *connection, m *relaypb.ServerMessage) {
 			c.sync(conn, t, body.Sync)
 		}
 	case *relaypb.ServerMessage_Error:
-		if t := c.tile(m.GetTile()); t != nil && body.Error.GetCode() == relaypb.Code_CODE_STALE {
-			c.behind(conn, t, fence.Position{})
+		code := body.Error.GetCode()
+		if t := c.tile(m.GetTile()); t != nil &&
+			(code == relaypb.Code_CODE_STALE || code == relaypb.Code_CODE_UNKNOWN_EPOCH) {
+			if code == relaypb.Code_CODE_STALE || !c.forget(conn, t) {
+				c.behind(conn, t, fence.Position{})
+			}
 			return
 		}
 		hook.Call(c.cfg.Refused,
@@ -250,6 +261,30 @@ func (c *Client) behind(conn *connection, t *tile, offered fence.Position) {
 	hook.Call(c.cfg.Stale, event)
 }
 
+// forget gives up a floor that the store has contradicted for forgetAfter, and what is held with it: a relay has shown
+// what never was. It asks for everything, and reports whether it did.
+func (c *Client) forget(conn *connection, t *tile) bool {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	c.mu.Lock()
+	if t.unknown.IsZero() {
+		t.unknown = time.Now()
+	}
+	if time.Since(t.unknown) < forgetAfter {
+		c.mu.Unlock()
+		return false
+	}
+	c.cfg.Logger.Error("the store does not know an epoch that this client was shown: the tile starts over",
+		"tile", t.id, "floor", uint64(t.floor), "at", t.at)
+	t.rest()
+	t.at, t.floor, t.synced, t.stale, t.unknown = fence.Position{}, 0, false, 0, time.Time{}
+	message := t.resync(fence.Position{})
+	c.mu.Unlock()
+	c.stats.resyncs.Add(1)
+	_ = conn.send(c.ctx, message) // if it cannot be written, the connection is lost and reading notices
+	return true
+}
+
 // askAgain sends a Resync to a relay that was behind, or leaves it for another one.
 func (c *Client) askAgain(conn *connection, t *tile) {
 	c.asking.Lock()
@@ -334,7 +369,7 @@ func (c *Client) mend(t *tile) {
 	if t.broken {
 		c.stats.repaired.Add(1)
 	}
-	t.broken, t.asked, t.stale = false, time.Time{}, 0
+	t.broken, t.asked, t.stale, t.unknown = false, time.Time{}, 0, time.Time{}
 	t.rest()
 }
 

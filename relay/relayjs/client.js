@@ -26,6 +26,7 @@ const remindEvery = 1000; // ms
 const resyncTimeout = 5000; // ms until an unanswered Resync is sent again
 const fruitlessPause = 1000; // ms until a Resync whose answer did not help is sent again
 const backoff = { min: 250, max: 15000 }; // ms between attempts to connect, and between questions to a relay behind us
+const forgetAfter = 30000; // ms for which relays must say that the store does not know our floor before it is forgotten
 const staleAsks = 3; // questions to a relay that is behind until another connection is tried
 
 const nothing = () => {};
@@ -233,6 +234,7 @@ export class Client {
       if (m.frame && tile?.synced) this.#frame(tile, wire.frame(m.frame), at);
       else if (m.sync && tile) this.#sync(tile, wire.sync(m.sync));
       else if (m.error?.code === "CODE_STALE" && tile) this.#behind(tile);
+      else if (m.error?.code === "CODE_UNKNOWN_EPOCH" && tile) this.#unknown(tile);
       else if (m.error) this.calls.trouble(`Relay: ${m.error.message ?? m.error.code}`, m.error.code);
       else if (m.session) this.#renew(Number(m.session.expiresInMs ?? 0));
       else if (m.goAway) this.calls.link("wait", "relay is leaving");
@@ -327,6 +329,7 @@ export class Client {
     tile.broken = false;
     tile.asked = never;
     tile.stale = 0;
+    tile.unknown = undefined;
   }
 
   /** The relay is behind: keep what is held, and ask again after a pause that doubles each time. */
@@ -335,6 +338,21 @@ export class Client {
     const cap = Math.min(backoff.max, backoff.min * 2 ** tile.stale++);
     tile.waiting = setTimeout(() => this.#askAgain(tile), cap / 2 + Math.random() * (cap / 2));
     this.calls.trouble(`The relay is behind this client (epoch ${tile.floor}): asking again.`, "CODE_STALE");
+  }
+
+  /**
+   * The store knows no epoch as high as the floor. If relays have said so for long, one has shown what never was: forget
+   * it, and ask for everything.
+   */
+  #unknown(tile) {
+    tile.unknown ??= performance.now();
+    if (performance.now() - tile.unknown < forgetAfter) return this.#behind(tile);
+    clearTimeout(tile.waiting);
+    Object.assign(tile, {
+      at: wire.beginning, floor: 0, synced: false, held: [], stale: 0, waiting: undefined, unknown: undefined,
+    });
+    this.counts.resyncs++;
+    this.#send({ resync: { tile: tile.id, ...wire.held({ at: wire.beginning, floor: 0 }) } });
   }
 
   #askAgain(tile) {

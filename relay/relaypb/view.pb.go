@@ -19,6 +19,8 @@
 //   - ignores a Sync or a Frame whose position has a lower epoch than the floor, and keeps what it holds;
 //   - takes such a Sync, and an Error with CODE_STALE, to mean that the relay is behind: it sends a Resync
 //     again after a random delay that doubles each time, and after a few of them connects to another relay;
+//   - does so after an Error with CODE_UNKNOWN_EPOCH, too, but forgets position and floor, and asks for everything, if
+//     the first one since it last applied something is 30 s old;
 //   - goes on as usual when a Sync at or above the floor comes.
 //
 // A tile may have areas, numbered 0 to 255 by the game. A client may watch some of them, and area 0, which is the whole

@@ -240,8 +240,33 @@ func (d *delivery) faults(b *breaker) []fault {
 			b.rest(ctx, 0, 2*time.Second)
 			h.cutOff(false)
 		}},
+		{"forged frames", false, func(ctx context.Context) {
+			for range 1 + b.rng.IntN(20) {
+				d.forge(ctx, b.tile(), []fence.Epoch{1000, fence.MaxNumber}[b.rng.IntN(2)], b.rng.IntN(4) == 0)
+				b.rest(ctx, time.Millisecond, 300*time.Millisecond)
+			}
+		}},
 		{"watcher hops", false, func(context.Context) { d.watchers[b.rng.IntN(len(d.watchers))].hop() }},
 	}
+}
+
+// forge publishes, as a stranger who reaches the fan-out may, a frame that follows the tile's head under an epoch that
+// no authority has granted. Its chain is right.
+func (d *delivery) forge(ctx context.Context, id fence.TileID, above fence.Epoch, rebase bool) {
+	stranger := newHost(d.net, "stranger", d.seed)
+	stranger.route, _ = d.cluster.masterNow()
+	at, err := d.seams(stranger).Log.Last(ctx, id)
+	if err != nil || at.IsZero() {
+		return
+	}
+	epoch := min(at.Epoch+above, fence.MaxNumber)
+	c := fence.Commit{Tile: id, Epoch: epoch, Contact: "stranger", Prev: at, Payload: []byte("forged"), Install: true}
+	frame := c.Entry()
+	if rebase {
+		r := fence.Rebase{Tile: id, Epoch: epoch, Contact: "stranger", Seq: at.Seq + fence.RebaseJump}
+		frame = r.Entry()
+	}
+	_, _ = d.fanout.Publish(ctx, []fanout.Message{{Tile: id, Data: frame.Frame}})
 }
 
 // converge waits until all watchers are where the tiles end, and records what they hold.
