@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"iter"
 	"log/slog"
 	"time"
@@ -42,8 +43,9 @@ type Claim struct {
 	Expected Epoch
 
 	// Floor is the highest epoch the claimant knows from elsewhere (owner hash, stream, checkpoint). The
-	// minted epoch is above it, so that an authority restored to an older state cannot mint an epoch twice.
-	// Zero: none is known.
+	// minted epoch is above it, so that an authority restored to an older state cannot mint an epoch twice. At most
+	// MaxRetired, or 2^20 above Expected: no authority has minted what is higher, so that a number in a store, which
+	// others can write to, cannot use up the tile's epochs. Zero: none is known.
 	Floor Epoch
 }
 
@@ -58,8 +60,12 @@ func (c *Claim) Validate() error {
 		return argument("contact", c.Contact, "text: UTF-8 without control characters, or others that are not seen")
 	case c.ID == ClaimID{}:
 		return argument("claim ID", c.ID, "a new UUID for each attempt, see NewClaimID")
-	case c.Expected >= MaxNumber || c.Floor >= MaxNumber:
-		return argument("epoch", max(c.Expected, c.Floor), "below 2^53-1")
+	case c.Expected >= MaxNumber:
+		return argument("epoch", c.Expected, "below 2^53-1")
+	case c.Floor > max(MaxRetired, c.Expected+1<<20) || c.Floor >= MaxNumber:
+		return argument("floor", c.Floor, fmt.Sprintf("at most %d, or 2^20 above the record's epoch %d: no authority "+
+			"has minted what a store or a caller shows; see docs/operations.md, An epoch is impossible", MaxRetired,
+			c.Expected))
 	}
 	return nil
 }
@@ -89,8 +95,8 @@ type ClaimResult struct {
 // Authority.Retire removes.
 const MaxList = 10_000
 
-// MaxRetired is the highest epoch of a record that Authority.Retire removes. A record with a higher one
-// owes it to a mistaken Floor: were it removed, every new tile would have to start above it.
+// MaxRetired is the highest epoch of a record that Authority.Retire removes, and the highest Floor of a claim. A record
+// with a higher one owes it to a mistaken Floor: were it removed, every new tile would have to start above it.
 const MaxRetired Epoch = 1 << 40
 
 // Authority mints epochs. It alone decides which process owns a tile, and it is never asked on the path

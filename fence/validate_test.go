@@ -45,6 +45,11 @@ var tooLong = strings.Repeat("x", fence.MaxContact+1)
 func TestClaimValidate(t *testing.T) {
 	valid := fence.Claim{Tile: 1, Contact: "a:1", ID: fence.NewClaimID(), Expected: fence.MaxNumber - 1,
 		Floor: fence.MaxNumber - 1}
+	high := valid
+	high.Expected, high.Floor = 1, fence.MaxRetired
+	require.NoError(t, high.Validate())
+	high.Expected, high.Floor = fence.MaxRetired, fence.MaxRetired+1<<20
+	require.NoError(t, high.Validate())
 	refuses(t, valid, (*fence.Claim).Validate, []malformed[fence.Claim]{
 		{"no tile", "tile", func(c *fence.Claim) { c.Tile = 0 }},
 		{"no contact", "contact", func(c *fence.Claim) { c.Contact = "" }},
@@ -53,8 +58,12 @@ func TestClaimValidate(t *testing.T) {
 		{"contact not UTF-8", "contact", func(c *fence.Claim) { c.Contact = "a\xff" }},
 		{"no ID", "claim ID", func(c *fence.Claim) { c.ID = fence.ClaimID{} }},
 		{"expected too high", "epoch", func(c *fence.Claim) { c.Expected = fence.MaxNumber }},
-		{"floor too high", "epoch", func(c *fence.Claim) { c.Floor = fence.MaxNumber }},
-		{"floor far too high", "epoch", func(c *fence.Claim) { c.Floor = highest }},
+		{"floor too high", "floor", func(c *fence.Claim) { c.Floor = fence.MaxNumber }},
+		{"floor far too high", "floor", func(c *fence.Claim) { c.Floor = highest }},
+		{"floor that was never minted", "floor", func(c *fence.Claim) { c.Expected, c.Floor = 7, fence.MaxRetired+1 }},
+		{"floor far above the record", "floor", func(c *fence.Claim) {
+			c.Expected, c.Floor = fence.MaxRetired, fence.MaxRetired+1<<20+1
+		}},
 	})
 }
 

@@ -31,7 +31,7 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		name string
 		run  func(*testing.T, fence.Authority)
 	}{
-		{"Claim/exhausted", claimExhausted},
+		{"Claim/floor", claimFloor},
 		{"Lookup/every-bit", lookupEveryBit},
 		{"Minted", mintedWhen},
 		{"ClaimMany/twice", claimManyTwice},

@@ -8,17 +8,26 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// claimExhausted: the highest epoch can be granted, and none after it.
-func claimExhausted(t *testing.T, a fence.Authority) {
+// claimFloor: a claim mints above the highest Floor, and is refused one that no authority has minted, which would use
+// up the tile's epochs.
+func claimFloor(t *testing.T, a fence.Authority) {
 	c := newClaim(newTile(), "a:1")
 	c.Floor = fence.MaxNumber - 1
+	_, err := a.Claim(t.Context(), c)
+	requireArgument(t, err, "floor")
+	requireNoRow(t, a, c.Tile)
+
+	c.Floor = fence.MaxRetired
 	g := mustClaim(t, a, c)
-	require.Equal(t, fence.Epoch(fence.MaxNumber), g.Epoch)
-	require.Equal(t, g, mustClaim(t, a, c))
-	require.NoError(t, a.Release(t.Context(), g))
-	_, err := a.Claim(t.Context(), newClaim(c.Tile, "b:1"))
-	require.True(t, notApplied(t, err, c.Tile))
-	requireRow(t, a, released(g))
+	require.Equal(t, fence.MaxRetired+1, g.Epoch)
+	p := newPromotion(c.Tile, "b:1", g.Epoch)
+	p.Floor = g.Epoch + 1<<20 + 1
+	_, err = a.Promote(t.Context(), p)
+	requireArgument(t, err, "floor")
+	requireArgument(t, a.ClaimMany(t.Context(), []fence.Claim{p})[0].Err, "floor")
+	requireRow(t, a, g)
+	p.Floor--
+	require.Equal(t, p.Floor+1, mustPromote(t, a, p).Epoch)
 }
 
 // lookupEveryBit wants tiles, contacts and IDs back exactly as they went in, even where a database has

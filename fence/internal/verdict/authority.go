@@ -80,8 +80,14 @@ func (a Authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, 
 		return fence.Grant{}, err
 	}
 	row, err := a.Present(ctx, Call{Kind: Lookup, Tile: tile})
-	if err == nil && row.Epoch == 0 {
+	switch {
+	case err != nil:
+	case row.Epoch == 0:
 		err = neverOwned(tile)
+	default:
+		if err = validateRow(&row); err != nil {
+			row = fence.Grant{}
+		}
 	}
 	return row, err
 }

@@ -40,6 +40,9 @@ var errExhausted = errors.New("the tile's epochs are used up: its row is at 2^53
 // JudgeClaim judges Authority.Claim. A row with epoch zero stands for no row.
 func JudgeClaim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 	first := c.Expected == 0
+	if err := validateRow(&row); err != nil {
+		return fence.Grant{}, err
+	}
 	switch {
 	case row.Epoch == 0 && !first:
 		return fence.Grant{}, neverOwned(c.Tile)
@@ -60,6 +63,9 @@ func JudgeClaim(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
 
 // judgePromote judges Authority.Promote. A row with epoch zero stands for no row.
 func judgePromote(c *fence.Claim, row fence.Grant) (fence.Grant, error) {
+	if err := validateRow(&row); err != nil {
+		return fence.Grant{}, err
+	}
 	switch {
 	case row.Epoch == 0:
 		return fence.Grant{}, neverOwned(c.Tile)
@@ -90,6 +96,9 @@ func own(c *fence.Claim, row fence.Grant, answers bool) (fence.Grant, error) {
 
 // judgeRelease judges Authority.Release. A row with epoch zero stands for no row.
 func judgeRelease(g *fence.Grant, row fence.Grant) error {
+	if err := validateRow(&row); err != nil {
+		return err
+	}
 	switch {
 	case row.Epoch == 0:
 		return neverOwned(g.Tile)
@@ -116,6 +125,15 @@ func validateGrant(g *fence.Grant) error {
 		return &fence.ArgumentError{Field: "claim ID", Value: g.ID, Want: "the ClaimID of a grant"}
 	}
 	return guard.Tile(g.Tile)
+}
+
+// validateRow checks a row that was read from a database, which others can write to: nil, or a *fence.CorruptError.
+func validateRow(row *fence.Grant) error {
+	if row.Epoch <= fence.MaxNumber {
+		return nil
+	}
+	return &fence.CorruptError{Tile: row.Tile, What: "authority's record", At: fence.Position{Epoch: row.Epoch},
+		Detail: "its epoch must be from 1 to 2^53-1: see docs/operations.md, An epoch is impossible"}
 }
 
 // ValidateLimit checks the limit of Authority.List and Authority.Retire: nil, or a *fence.ArgumentError.

@@ -53,3 +53,23 @@ func TestValidate(t *testing.T) {
 		})
 	}
 }
+
+// An epoch that is no number of Tilefence is not passed on, whatever asks for it.
+func TestImpossibleRow(t *testing.T) {
+	t.Parallel()
+	c := fence.Claim{Tile: 1, Contact: "a:1", ID: fence.NewClaimID()}
+	for _, epoch := range []fence.Epoch{fence.MaxNumber + 1, 1<<64 - 1} {
+		row := fence.Grant{Tile: 1, Epoch: epoch, Contact: "a:1", ID: c.ID}
+		a := verdict.Authority{Present: func(context.Context, verdict.Call) (fence.Grant, error) { return row, nil }}
+		_, err := verdict.JudgeClaim(&c, row)
+		require.ErrorIs(t, err, fence.ErrCorrupt)
+		_, err = a.Claim(t.Context(), c)
+		require.ErrorIs(t, err, fence.ErrCorrupt)
+		_, err = a.Promote(t.Context(), c)
+		require.ErrorIs(t, err, fence.ErrCorrupt)
+		g, err := a.Lookup(t.Context(), 1)
+		require.ErrorIs(t, err, fence.ErrCorrupt)
+		require.Zero(t, g)
+		require.ErrorIs(t, a.Release(t.Context(), fence.Grant{Tile: 1, Epoch: 1, ID: c.ID}), fence.ErrCorrupt)
+	}
+}
