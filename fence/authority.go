@@ -158,7 +158,8 @@ type Authority interface {
 	List(ctx context.Context, after TileID, limit int) ([]Grant, error)
 
 	// Retire removes up to limit records (1 to MaxList) of tiles that were released at least releasedFor ago,
-	// by the authority's clock, and says how many; fewer than limit are all there were. Held tiles keep
+	// by the authority's clock, and says how many; fewer than limit are all there were, but for those of which a
+	// claim is under way, which are left for the next call. Held tiles keep
 	// their records for ever, and so do epochs above MaxRetired. No epoch is used again: a tile without a
 	// record gets its next epoch above every epoch that was ever removed, of whatever tile. Let releasedFor
 	// be longer than any request can be under way. An error may come after some were removed; call again.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -57,7 +58,12 @@ type Authority struct {
 	planMode string // of transactions with several tiles
 	mints    *lanes
 	lookups  *lanes
-	floor    atomic.Int64 // the floor in the table when last read, or lower
+	servers  servers
+
+	lockWait, asideWait time.Duration
+	asides              chan struct{} // a token for each connection that waits for a locked row
+
+	floor atomic.Int64 // the floor in the table when last read, or lower
 }
 
 // methods are Claim, Promote, Lookup and Release.
@@ -79,7 +85,8 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{pool: pool, table: table, sql: loadStatements(table), planMode: "force_generic_plan"}
+	a := &Authority{pool: pool, table: table, sql: loadStatements(table), planMode: "force_generic_plan",
+		lockWait: lockWait, asideWait: asideWait, asides: make(chan struct{}, max(1, c.Lanes/4))}
 	if c.ShardOf != nil {
 		// A plan for these tiles omits partitions that hold none of them.
 		a.planMode = "force_custom_plan"

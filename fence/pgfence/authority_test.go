@@ -137,7 +137,8 @@ func TestStatementsUseThePrimaryKey(t *testing.T) {
 			require.NoError(t, err)
 			prepared, err := tx.Prepare(t.Context(), "probe_"+name, sql)
 			require.NoError(t, err)
-			args := []string{"1", "1", "'a:1'", "'" + fence.NewClaimID().String() + "'", "1"}[:len(prepared.ParamOIDs)]
+			args := []string{"1", "1", "'a:1'", "'" + fence.NewClaimID().String() + "'", "1", "1"}
+			args = args[:len(prepared.ParamOIDs)]
 			switch name {
 			case "release":
 				args[2] = "'" + fence.NewClaimID().String() + "'"

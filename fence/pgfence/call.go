@@ -25,6 +25,9 @@ type failure struct {
 	unknown bool // the writes may have taken effect, or may yet
 	again   bool // the connection failed; another one may work
 	refused bool // the server has rolled the transaction back
+
+	locked   bool // refused: another transaction has kept a row locked
+	readOnly bool // refused: the connection leads to a server that takes no writes, or to a standby
 }
 
 // outcome is what a failure says of a call's writes. A lookup has none whose outcome could be unknown.
@@ -36,22 +39,59 @@ func (f *failure) outcome(k verdict.Kind) error {
 }
 
 // alone carries out a call in a transaction of its own and returns the row it left (epoch zero for none),
-// or a *fence.StoreError.
+// or a *fence.StoreError. If its row is locked, it goes on aside.
 func (a *Authority) alone(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
-	fail := a.transact(ctx, func() *transaction { return a.one(c, &row) })
-	if fail != nil {
-		return fence.Grant{}, failed(c, fail.outcome(c.Kind), a.hint(fail.cause))
+	fail := a.single(ctx, c, a.lockWait, &row)
+	if fail != nil && fail.locked {
+		return a.aside(ctx, c)
 	}
-	return row, nil
+	return row, a.failed(c, fail)
+}
+
+// aside carries out a call whose row another transaction has locked. Few connections wait for locked rows, so that
+// no number of them takes the pool from other tiles.
+func (a *Authority) aside(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
+	deadline := time.Now().Add(a.asideWait)
+	timeout := time.NewTimer(a.asideWait)
+	defer timeout.Stop()
+	select {
+	case a.asides <- struct{}{}:
+		defer func() { <-a.asides }()
+	case <-timeout.C:
+		return row, a.failed(c, &failure{cause: errLocked})
+	case <-ctx.Done():
+		return row, a.failed(c, &failure{cause: ended(ctx)})
+	}
+	return row, a.failed(c, a.single(ctx, c, max(time.Until(deadline), time.Millisecond), &row))
+}
+
+// failed is the error of a call whose transaction failed; nil for none.
+func (a *Authority) failed(c *verdict.Call, f *failure) error {
+	if f == nil {
+		return nil
+	}
+	return failed(c, f.outcome(c.Kind), a.hint(f.cause))
+}
+
+// single carries out the transaction of one call, which leaves its row in row (epoch zero for none).
+func (a *Authority) single(ctx context.Context, c *verdict.Call, lockWait time.Duration, row *fence.Grant) *failure {
+	fail := a.transact(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return a.roundTrip(ctx, conn, a.one(c, lockWait, row))
+	})
+	if fail != nil {
+		*row = fence.Grant{}
+	}
+	return fail
 }
 
 // one is the transaction of one call, which leaves its row in row.
-func (a *Authority) one(c *verdict.Call, row *fence.Grant) *transaction {
+func (a *Authority) one(c *verdict.Call, lockWait time.Duration, row *fence.Grant) *transaction {
 	*row = fence.Grant{} // of an earlier attempt
 	return &transaction{
-		writes: a.writes(c),
-		read:   statement{sql: a.sql.read, args: []any{int64(c.Tile)}},
-		row:    func(g fence.Grant) { *row = g },
+		writes:  a.writes(c, lockWait),
+		read:    statement{sql: a.sql.read, args: []any{int64(c.Tile)}},
+		row:     func(g fence.Grant) { *row = g },
+		primary: c.Kind == verdict.Lookup, // no write shows that the server is not a standby
 	}
 }
 
@@ -67,17 +107,18 @@ type transaction struct {
 	writes   []statement
 	read     statement
 	row      func(fence.Grant) // receives each row returned; a later one of the same tile takes the earlier one's place
+	primary  bool              // the answer of a standby, whose rows may be old, is none
 }
 
-// transact carries out a transaction. If the connection is lost, it repeats it once on a connection that is
-// known to work. It asks for the transaction just before sending it; nil means that nothing is left to send.
-func (a *Authority) transact(ctx context.Context, next func() *transaction) *failure {
-	fail := a.attempt(ctx, next, a.pool.Acquire)
+// transact calls do, which carries out one transaction, with a connection. If the connection is lost, or leads to a
+// server that takes no writes, it calls do once more, with another one.
+func (a *Authority) transact(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) *failure {
+	fail := a.attempt(ctx, do, a.pool.Acquire)
 	if fail == nil || !fail.again || ctx.Err() != nil {
 		return fail
 	}
 	first := fail
-	if fail = a.attempt(ctx, next, a.acquireLive); fail != nil {
+	if fail = a.attempt(ctx, do, a.acquireLive); fail != nil {
 		// The outcome of the second copy says nothing about the first.
 		fail.unknown = fail.unknown || first.unknown
 		fail.cause = fmt.Errorf("%w; presented again: %w", first.cause, fail.cause)
@@ -85,23 +126,28 @@ func (a *Authority) transact(ctx context.Context, next func() *transaction) *fai
 	return fail
 }
 
-// attempt carries out a transaction on one connection.
+// attempt carries out a transaction on one connection. One that has failed is closed.
 func (a *Authority) attempt(
-	ctx context.Context, next func() *transaction, acquire func(context.Context) (*pgxpool.Conn, error),
+	ctx context.Context, do func(context.Context, *pgxpool.Conn) error,
+	acquire func(context.Context) (*pgxpool.Conn, error),
 ) *failure {
 	conn, err := acquire(ctx)
 	if err != nil {
 		return &failure{cause: err}
 	}
 	defer conn.Release()
-	t := next()
-	if t == nil {
+	a.servers.meet(conn)
+	if err = do(ctx, conn); err == nil {
 		return nil
 	}
-	if err := a.roundTrip(ctx, conn, t); err != nil {
-		return classify(err)
+	fail := classify(err)
+	switch {
+	case fail.readOnly:
+		fail.again = a.servers.leave(a.pool, conn)
+	case fail.again:
+		_ = conn.Conn().Close(ctx) // the error says more; the pool drops it
 	}
-	return nil
+	return fail
 }
 
 // roundTrip sends the writes and the read in one batch, which the server runs as one transaction, giving
@@ -131,7 +177,14 @@ func (a *Authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transa
 		queue(&t.writes[i])
 	}
 	queue(&t.read)
-	return conn.SendBatch(ctx, &batch).Close()
+	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
+		return err
+	}
+	// The server reports it with every answer in which it changes.
+	if t.primary && conn.Conn().PgConn().ParameterStatus("in_hot_standby") == "on" {
+		return errStandby
+	}
+	return nil
 }
 
 // scan reads a row of tiles.
@@ -169,13 +222,24 @@ func (a *Authority) acquireLive(ctx context.Context) (*pgxpool.Conn, error) {
 
 // Codes of PostgreSQL's errors, https://www.postgresql.org/docs/current/errcodes-appendix.html.
 const (
+	codeReadOnly          = "25006" // a standby, or a session whose transactions are read-only
+	codeLocked            = "55P03"
 	codeCompletionUnknown = "40003"
+	codeTooMany           = "53300"
 	codeUndefinedTable    = "42P01"
 	codeNotNullViolation  = "23502"
 	classConnection       = "08"
 	classSystem           = "58"
 	classInternal         = "XX"
 )
+
+// errStandby means that a standby has answered. Its rows may be old.
+var errStandby = errors.New("the server is a standby, whose rows may be old: connect to the primary, as with " +
+	"target_session_attrs=read-write")
+
+// errLocked means that a call has not had its turn to wait for its row, because other calls wait for theirs.
+var errLocked = errors.New("another transaction keeps the tile's row locked, and more rows: pg_stat_activity and " +
+	"pg_locks say which")
 
 // classify derives a transaction's outcome from the error of its round trip. What is not known to have had no
 // effect is unknown.
@@ -184,13 +248,17 @@ const (
 // exceptions are those with which a pooler or a coordinator in front of the database reports that it has
 // lost the database. FATAL is the end of a session, which may come after the commit.
 func classify(err error) *failure {
+	if errors.Is(err, errStandby) {
+		return &failure{cause: err, refused: true, readOnly: true}
+	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.SeverityUnlocalized == "ERROR" {
 		switch class := pgErr.Code[:min(2, len(pgErr.Code))]; {
 		case class == classConnection, class == classSystem, class == classInternal,
 			pgErr.Code == codeCompletionUnknown:
 			return &failure{cause: err, unknown: true, again: true}
 		}
-		return &failure{cause: err, refused: true}
+		return &failure{cause: err, refused: true, locked: pgErr.Code == codeLocked,
+			readOnly: pgErr.Code == codeReadOnly}
 	}
 	return &failure{cause: err, unknown: !pgconn.SafeToRetry(err), again: true}
 }
@@ -204,6 +272,12 @@ func (a *Authority) hint(err error) error {
 	switch pgErr.Code {
 	case codeUndefinedTable:
 		return fmt.Errorf("%w (Migrate creates table %s)", err, a.table)
+	case codeLocked:
+		return fmt.Errorf("%w (another session keeps the tile's row locked: pg_stat_activity and pg_locks say which)", err)
+	case codeReadOnly:
+		return fmt.Errorf("%w (connect to the primary, as with target_session_attrs=read-write)", err)
+	case codeTooMany:
+		return fmt.Errorf("%w (raise max_connections, or lower the pools of the processes)", err)
 	case codeNotNullViolation:
 		return fmt.Errorf("%w (claiming a tile without a record needs read committed as the default isolation, "+
 			"and the row of table %s)", err, a.table.sibling(a.table.name+floorSuffix))

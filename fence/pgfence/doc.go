@@ -41,6 +41,16 @@
 // too, or ctx has ended, is the error fence.ErrUnknownOutcome; call again with the same fence.Claim. A lost
 // copy can still be on its way at that time. It does no harm, because the epoch that it expects is no longer current.
 //
+// A row that another session keeps locked delays the other tiles of a set by 250 ms at most: then the set goes on
+// without it. The call of the locked row waits alone, on one of Config.Lanes/4 connections that do so, and fails with
+// fence.ErrNotApplied 1.75 s after it was sent. Retire leaves such a row for its next call.
+//
+// A switch-over may leave sessions open that take no writes any more. When the first call meets one, all connections of
+// the pool are given up, idle ones at once, and the call goes on a new one: name all servers in the URL, with
+// target_session_attrs=read-write, so that it finds the one that takes writes. If none does, calls fail with
+// fence.ErrNotApplied, and the pool is renewed once a second at most. Lookups do not believe a standby, whose rows may
+// be old; List does.
+//
 // A server that accepts connections and never answers is only noticed when ctx ends: always give ctx a
 // deadline, and the pool a connect_timeout. A ctx that ends while a call gathers gives ErrNotApplied, one
 // that ends later ErrUnknownOutcome.
@@ -61,9 +71,9 @@
 // # Concurrency
 //
 // An Authority is safe for concurrent use. The pool stays the caller's to size and to close. Up to twice
-// Config.Lanes connections are in use at once, half of them for lookups, and one more for every second
-// that the server leaves one without an answer. There is nothing to close: an Authority has goroutines only
-// while calls are in progress.
+// Config.Lanes connections are in use at once, half of them for lookups, one more for every second
+// that the server leaves one without an answer, and those that wait for locked rows. There is nothing to close: an
+// Authority has goroutines only while calls are in progress.
 //
 // # Testing
 //

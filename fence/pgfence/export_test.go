@@ -2,6 +2,8 @@ package pgfence
 
 import (
 	"context"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +30,28 @@ func (a *Authority) Waiting() int {
 	}
 	return n
 }
+
+// Classify is what the error of a transaction says.
+func Classify(err error) string {
+	f := classify(err)
+	var said []string
+	for _, s := range []struct {
+		word string
+		is   bool
+	}{
+		{"unknown", f.unknown}, {"again", f.again}, {"refused", f.refused}, {"locked", f.locked},
+		{"read-only", f.readOnly},
+	} {
+		if s.is {
+			said = append(said, s.word)
+		}
+	}
+	return strings.Join(said, " ")
+}
+
+// SetWaits sets how long transactions wait for a row that is locked, and calls aside. Call it before the authority is
+// used.
+func (a *Authority) SetWaits(lock, aside time.Duration) { a.lockWait, a.asideWait = lock, aside }
 
 // SetStatements returns the statements of a set of each kind with their arguments, by the names of their
 // files. The first is settings; calls must be on different tiles, in order.

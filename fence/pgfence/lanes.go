@@ -202,6 +202,27 @@ func (l *lanes) seal(s *set) []*member {
 	return s.members
 }
 
+// leaveBehind takes the members of some tiles, which are in order, out of a set that was rolled back, and returns them.
+func (l *lanes) leaveBehind(s *set, tiles []int64) (behind []*member) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.members = slices.DeleteFunc(s.members, func(m *member) bool {
+		_, found := slices.BinarySearch(tiles, int64(m.Tile))
+		if !found {
+			return false
+		}
+		behind = append(behind, m)
+		if m.set = nil; !m.gone {
+			s.present--
+		}
+		return true
+	})
+	if s.present == 0 {
+		s.cancel()
+	}
+	return behind
+}
+
 // leave removes a member whose caller no longer waits, and reports whether its request may have been sent. The
 // last one to leave a set cancels it.
 func (l *lanes) leave(m *member) (sent bool) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -118,9 +119,10 @@ func TestEachStatementTouchesOnePartition(t *testing.T) {
 		id := fence.NewClaimID().String()
 		statements := map[string]pgfence.SetStatement{}
 		for name, args := range map[string][]any{
-			"claim_new": {tile, int64(0), "a:1", id}, "raise": {tile, id},
-			"claim_released": {tile, int64(0), "a:1", id, int64(1)},
-			"promote":        {tile, int64(0), "a:1", id, int64(1)}, "release": {tile, int64(1), id}, "read": {tile},
+			"claim_new": {tile, int64(0), "a:1", id, "1"}, "raise": {tile, id},
+			"claim_released": {tile, int64(0), "a:1", id, int64(1), "1"},
+			"promote":        {tile, int64(0), "a:1", id, int64(1), "1"},
+			"release":        {tile, int64(1), id, "1"}, "read": {tile},
 			"retire": {tile, int64(1), int64(0)},
 		} {
 			statements[name] = pgfence.SetStatement{SQL: p.a.Statements()[name], Args: args}
@@ -178,6 +180,7 @@ func TestSetsTouchOnePartitionForGood(t *testing.T) {
 	one := newPool(t, p.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
 	a, err := pgfence.New(one, &pgfence.Config{Lanes: 1, ShardOf: func(tile fence.TileID) int { return p.shard[tile] }})
 	require.NoError(t, err)
+	a.SetWaits(time.Minute, time.Minute)
 	for round := range fence.Epoch(10) {
 		var releases sync.WaitGroup
 		for _, r := range a.ClaimMany(t.Context(), claims(round)) {

@@ -28,6 +28,7 @@ const (
 	requestLost accidentKind = iota + 1 // cut before the request reaches the server
 	answerLost                          // cut after the server has answered, before the client hears of it
 	requestLate                         // cut at once, but the request reaches the server when arrive is called
+	demoted                             // from now on the server of this connection says that it is a standby
 	silence                             // nothing moves, and nothing is cut, until the late copy is to arrive
 )
 
@@ -130,6 +131,7 @@ func (p *proxy) accept() {
 type link struct {
 	*proxy
 	client, server net.Conn
+	standby        atomic.Bool   // the server says that it is one
 	deaf           atomic.Bool   // the client no longer hears answers
 	ready          chan struct{} // the server has finished an answer the client did not hear
 }
@@ -170,6 +172,8 @@ func (l *link) pass(request []byte) bool {
 	switch a := l.next(); a.kind {
 	case requestLost:
 		return false
+	case demoted:
+		l.standby.Store(true)
 	case silence:
 		select {
 		case <-a.late.deliver:
@@ -227,6 +231,9 @@ func (l *link) answers() {
 				l.ready <- struct{}{}
 			}
 			continue
+		}
+		if message[0] == 'Z' && l.standby.Load() {
+			message = append([]byte("S\x00\x00\x00\x16in_hot_standby\x00on\x00"), message...)
 		}
 		if write(l.client, message) != nil {
 			return

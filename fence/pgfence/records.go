@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/internal/verdict"
@@ -22,18 +23,25 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 		return nil, err
 	}
 	var grants []fence.Grant
-	for _, span := range verdict.SpansAfter(after) {
-		if len(grants) == limit {
-			break
+	fail := a.transact(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		grants = nil
+		for _, span := range verdict.SpansAfter(after) {
+			if len(grants) == limit {
+				break
+			}
+			rows, err := conn.Query(ctx, a.sql.list, span.First, span.Last, limit-len(grants))
+			if err == nil {
+				grants, err = pgx.AppendRows(grants, rows,
+					func(r pgx.CollectableRow) (fence.Grant, error) { return scan(r) })
+			}
+			if err != nil {
+				return err
+			}
 		}
-		rows, err := a.pool.Query(ctx, a.sql.list, span.First, span.Last, limit-len(grants))
-		if err == nil {
-			grants, err = pgx.AppendRows(grants, rows,
-				func(r pgx.CollectableRow) (fence.Grant, error) { return scan(r) })
-		}
-		if err != nil {
-			return nil, &fence.StoreError{Op: "list", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
-		}
+		return nil
+	})
+	if fail != nil {
+		return nil, &fence.StoreError{Op: "list", Outcome: fence.ErrNotApplied, Err: a.hint(fail.cause)}
 	}
 	return grants, nil
 }
@@ -51,26 +59,31 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
 		return 0, err
 	}
-	tiles, floor, err := a.retirable(ctx, releasedFor, limit)
-	if err != nil {
-		return 0, &fence.StoreError{Op: "retire", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
-	}
-	if len(tiles) == 0 {
-		return 0, nil
-	}
-	// The floor is raised durably before any removal begins. A claim that sees a removal sees the floor.
-	if err := a.pool.QueryRow(ctx, a.sql.raiseFloor, floor).Scan(&floor); err != nil {
-		if errors.Is(err, pgx.ErrNoRows) {
+	var tiles []int64
+	var floor int64
+	fail := a.transact(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		tiles, floor, err = a.retirable(ctx, conn, releasedFor, limit)
+		if err != nil || len(tiles) == 0 {
+			return err
+		}
+		// The floor is raised durably before any removal begins. A claim that sees a removal sees the floor.
+		if err = conn.QueryRow(ctx, a.sql.raiseFloor, floor).Scan(&floor); errors.Is(err, pgx.ErrNoRows) {
 			err = fmt.Errorf("%w: %w", errNoFloor, err)
 		}
-		return 0, &fence.StoreError{Op: "retire", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
+		return err
+	})
+	if fail != nil {
+		return 0, &fence.StoreError{Op: "retire", Outcome: fence.ErrNotApplied, Err: a.hint(fail.cause)}
 	}
 	retired := 0
 	for set := range slices.Chunk(tiles, retireSet) {
-		n, err := a.remove(ctx, set, floor, releasedFor)
-		retired += n
-		if err != nil {
-			return retired, &fence.StoreError{Op: "retire", Outcome: fence.ErrUnknownOutcome, Err: a.hint(err)}
+		fail := a.transact(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+			n, err := a.remove(ctx, conn, set, floor, releasedFor)
+			retired += n
+			return err
+		})
+		if fail != nil {
+			return retired, &fence.StoreError{Op: "retire", Outcome: fence.ErrUnknownOutcome, Err: a.hint(fail.cause)}
 		}
 	}
 	return retired, nil
@@ -78,9 +91,9 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 
 // retirable finds tiles whose rows may go, in order, and the highest of their epochs.
 func (a *Authority) retirable(
-	ctx context.Context, releasedFor time.Duration, limit int,
+	ctx context.Context, conn *pgxpool.Conn, releasedFor time.Duration, limit int,
 ) (tiles []int64, highest int64, err error) {
-	rows, err := a.pool.Query(ctx, a.sql.retirable, releasedFor.Microseconds(), limit)
+	rows, err := conn.Query(ctx, a.sql.retirable, releasedFor.Microseconds(), limit)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -94,13 +107,15 @@ func (a *Authority) retirable(
 }
 
 // remove removes some rows in one transaction and one round trip. It takes their locks in the order of
-// tiles, as all transactions of this package do that take several.
-func (a *Authority) remove(ctx context.Context, tiles []int64, floor int64, releasedFor time.Duration) (int, error) {
+// tiles, as all transactions of this package do that take several, and waits for none: claims would wait for it.
+func (a *Authority) remove(
+	ctx context.Context, conn *pgxpool.Conn, tiles []int64, floor int64, releasedFor time.Duration,
+) (int, error) {
 	var batch pgx.Batch
 	for _, tile := range tiles {
 		batch.Queue(a.sql.retire, tile, floor, releasedFor.Microseconds())
 	}
-	results := a.pool.SendBatch(ctx, &batch)
+	results := conn.SendBatch(ctx, &batch)
 	retired := 0
 	for range tiles {
 		tag, err := results.Exec()

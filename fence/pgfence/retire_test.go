@@ -75,28 +75,29 @@ func (s *scene) waitsForLock(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// The removal finds the row taken again by a claim it waited for.
-func TestRetirementWaitsForClaim(t *testing.T) {
+// A row that a claim under way has locked is left for the next call, and does not delay the removal of others.
+func TestRetirementLeavesLockedRow(t *testing.T) {
 	s := newScene(t)
-	g, err := s.direct.Claim(t.Context(), claimOf(tile, "a:1"))
-	require.NoError(t, err)
-	require.NoError(t, s.direct.Release(t.Context(), g))
+	for _, id := range []fence.TileID{tile, tile + 1, tile + 2} {
+		g, err := s.direct.Claim(t.Context(), claimOf(id, "a:1"))
+		require.NoError(t, err)
+		require.NoError(t, s.direct.Release(t.Context(), g))
+	}
 	tx, err := s.pool.Begin(t.Context())
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	c := claimOf(tile, "b:1")
 	_, err = tx.Exec(t.Context(), s.direct.Statements()["claim_released"], int64(tile), int64(0), c.Contact,
-		c.ID.String(), int64(1))
+		c.ID.String(), int64(1), "0")
 	require.NoError(t, err)
 
-	retired := make(chan int, 1)
-	go func() {
-		n, _ := s.direct.Retire(context.Background(), 0, fence.MaxList)
-		retired <- n
-	}()
-	s.waitsForLock(t)
+	n, err := s.direct.Retire(t.Context(), 0, fence.MaxList)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
 	require.NoError(t, tx.Commit(t.Context()))
-	require.Zero(t, <-retired)
+	n, err = s.direct.Retire(t.Context(), 0, fence.MaxList)
+	require.NoError(t, err)
+	require.Zero(t, n)
 	row, err := s.direct.Lookup(t.Context(), tile)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, row.Epoch)

@@ -37,6 +37,7 @@ func newCrowd(t *testing.T, cfg pgfence.Config, prepare ...string) *crowd {
 	var err error
 	c.a, err = pgfence.New(newPool(t, c.proxy.URL), &cfg)
 	require.NoError(t, err)
+	c.a.SetWaits(time.Minute, time.Minute)
 
 	const locked fence.TileID = 1
 	held, err := c.direct.Claim(t.Context(), claimOf(locked, "a:1"))

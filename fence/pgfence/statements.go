@@ -62,7 +62,7 @@ type statements struct {
 	list, retirable, raiseFloor, retire                    string
 
 	// For many tiles in one transaction.
-	settings, claimNewSet, raiseSet, claimReleasedSet, promoteSet, releaseSet, readSet string
+	settings, claimNewSet, raiseSet, claimReleasedSet, promoteSet, releaseSet, readSet, lockedSet string
 }
 
 func loadStatements(table tableName) statements {
@@ -92,6 +92,7 @@ func loadStatements(table tableName) statements {
 		promoteSet:       load("promote_set"),
 		releaseSet:       load("release_set"),
 		readSet:          load("read_set"),
+		lockedSet:        load("locked_set"),
 	}
 }
 

@@ -2,6 +2,8 @@ package pgfence
 
 import (
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -9,24 +11,28 @@ import (
 	"github.com/tilefence/tilefence/fence/internal/verdict"
 )
 
-// writes are the statements of one call. Each names the tile's row by primary key.
-func (a *Authority) writes(c *verdict.Call) []statement {
-	tile, above, id := int64(c.Tile), int64(c.Floor), c.ID.String()
+// writes are the statements of one call. Each names the tile's row by primary key, and waits for it no longer than
+// lockWait if it is locked.
+func (a *Authority) writes(c *verdict.Call, lockWait time.Duration) []statement {
+	tile, above, id, wait := int64(c.Tile), int64(c.Floor), c.ID.String(), milliseconds(lockWait)
 	switch c.Kind {
 	case verdict.ClaimNew:
 		return []statement{
-			{sql: a.sql.claimNew, args: []any{tile, max(above, a.floor.Load()), c.Contact, id}},
+			{sql: a.sql.claimNew, args: []any{tile, max(above, a.floor.Load()), c.Contact, id, wait}},
 			{sql: a.sql.raise, args: []any{tile, id}, raises: true},
 		}
 	case verdict.ClaimReleased:
-		return []statement{{sql: a.sql.claimReleased, args: []any{tile, above, c.Contact, id, int64(c.Expected)}}}
+		return []statement{{sql: a.sql.claimReleased, args: []any{tile, above, c.Contact, id, int64(c.Expected), wait}}}
 	case verdict.Promote:
-		return []statement{{sql: a.sql.promote, args: []any{tile, above, c.Contact, id, int64(c.Expected)}}}
+		return []statement{{sql: a.sql.promote, args: []any{tile, above, c.Contact, id, int64(c.Expected), wait}}}
 	case verdict.Release:
-		return []statement{{sql: a.sql.release, args: []any{tile, int64(c.Expected), id}}}
+		return []statement{{sql: a.sql.release, args: []any{tile, int64(c.Expected), id, wait}}}
 	}
 	return nil
 }
+
+// milliseconds is a duration as a setting of the server.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // columns are the arguments of a set's statements: one slice an argument, one element a call.
 type columns struct {
@@ -51,9 +57,10 @@ func (a *Authority) setOf(k verdict.Kind, members []*member, row func(fence.Gran
 		v.ids = append(v.ids, pgtype.UUID{Bytes: m.ID, Valid: true})
 	}
 	t := &transaction{
-		settings: &statement{sql: a.sql.settings, args: []any{a.planMode}},
+		settings: &statement{sql: a.sql.settings, args: []any{a.planMode, milliseconds(a.lockWait)}},
 		read:     statement{sql: a.sql.readSet, args: []any{v.tiles}},
 		row:      row,
+		primary:  k == verdict.Lookup,
 	}
 	switch k {
 	case verdict.ClaimNew:
