@@ -12,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -31,7 +32,7 @@ func newMemoryViews(t testing.TB) *memoryViews {
 
 // cache is the cache of one more relay.
 func (m *memoryViews) cache(log stream.Log) *viewcache.Cache {
-	c, err := viewcache.New(m, log, &viewcache.Config{Fresh: 20 * time.Millisecond})
+	c, err := viewcache.New(m, log, viewcachetest.Keys, &viewcache.Config{Fresh: 20 * time.Millisecond})
 	require.NoError(m.t, err)
 	m.caches = append(m.caches, c)
 	return c
@@ -83,7 +84,7 @@ func TestRelaysShareColdReads(t *testing.T) {
 				shared.Add(1)
 			}
 		}
-		c, err := viewcache.New(views, w.log, &viewcache.Config{Fresh: time.Minute})
+		c, err := viewcache.New(views, w.log, viewcachetest.Keys, &viewcache.Config{Fresh: time.Minute})
 		require.NoError(t, err)
 		cfg.Views = c
 		relays = append(relays, w.serve(cfg))
@@ -105,7 +106,8 @@ func TestRelaysShareColdReads(t *testing.T) {
 	// A relay that restarts reads nothing, and one that lacks a frame is given the tail that another has read.
 	relays[0].stop()
 	cfg := still()
-	own, err := viewcache.New(views, w.log, &viewcache.Config{Fresh: time.Nanosecond}) // it asks whether there is more
+	own, err := viewcache.New(views, w.log, viewcachetest.Keys,
+		&viewcache.Config{Fresh: time.Nanosecond}) // it asks whether there is more
 	require.NoError(t, err)
 	cfg.Views = own
 	again := w.serve(cfg)

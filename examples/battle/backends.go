@@ -223,7 +223,11 @@ func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog
 		return err
 	}
 	b.onClose(store.Close)
-	b.views, err = viewcache.New(store, b.Log, &viewcache.Config{Hooks: rebuilds, Logger: logger})
+	keys := b.Keys
+	if keys == nil { // no other process has them: this one shares its views with itself
+		keys = [][]byte{[]byte(rand.Text())}
+	}
+	b.views, err = viewcache.New(store, b.Log, keys, &viewcache.Config{Hooks: rebuilds, Logger: logger})
 	return err
 }
 

@@ -269,6 +269,8 @@ func (o *options) combinations() []rule {
 		{remote && o.stack == "local", "-stack local starts servers of its own: name none beside it", nil},
 		{remote && (o.redis == "" || o.postgres == "" || o.dynamodb == ""),
 			"servers that already run are needed all together: -redis, -postgres and -dynamodb", nil},
+		{o.command != "" && o.views != "" && o.secret == "",
+			"-views are what relays believe of each other: give all of them one -secret", nil},
 		{o.command != "" && !remote, "%s runs only against servers: give -redis and the others", []any{o.command}},
 	}
 }

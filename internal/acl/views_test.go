@@ -54,7 +54,7 @@ func TestViewsUnderTheirUser(t *testing.T) {
 		_, err := world.Commit(t.Context(), tile)
 		require.NoError(t, err)
 		require.NoError(t, world.Snapshot(t.Context(), tile))
-		views, err := viewcache.New(store, log, nil)
+		views, err := viewcache.New(store, log, viewcachetest.Keys, nil)
 		require.NoError(t, err)
 		v, err := views.View(t.Context(), tile, world.Head(tile))
 		require.NoError(t, err)

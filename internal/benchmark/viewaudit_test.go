@@ -98,7 +98,7 @@ func audit(b *testing.B, open func() viewcache.Store, flush func()) {
 		most, until, began := auditReads(b), time.Now().Add(auditLength(b)), time.Now()
 		var caches []*viewcache.Cache
 		for range relays {
-			c, err := viewcache.New(open(), log, &viewcache.Config{Fresh: 50 * time.Millisecond})
+			c, err := viewcache.New(open(), log, viewcachetest.Keys, &viewcache.Config{Fresh: 50 * time.Millisecond})
 			require.NoError(b, err)
 			caches = append(caches, c)
 			for range readers {

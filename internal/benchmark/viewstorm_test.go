@@ -238,7 +238,7 @@ func (s *viewStorm) versioned(b *testing.B) func() relay.Views {
 			store.Close()
 			_ = client.Close()
 		})
-		views, err := viewcache.New(store, s.cold, nil)
+		views, err := viewcache.New(store, s.cold, viewcachetest.Keys, nil)
 		require.NoError(b, err)
 		return views
 	}
@@ -296,7 +296,7 @@ func (s *viewStorm) oneCopy(b *testing.B) (n int) {
 	b.Helper()
 	none, err := viewcache.NewMemory(nil)
 	require.NoError(b, err)
-	views, err := viewcache.New(none, s.log, nil)
+	views, err := viewcache.New(none, s.log, viewcachetest.Keys, nil)
 	require.NoError(b, err)
 	for _, tile := range s.tiles {
 		v, err := views.View(b.Context(), tile, fence.Position{})

@@ -87,8 +87,8 @@ var givenIn = map[string]map[string]string{
 	"relay/relayclient": {
 		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, [][]byte) }",
 	},
-	"relay/viewcache":                {"broker": "fanout.Subscriber", "client": "redis.UniversalClient"},
-	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber"},
+	"relay/viewcache":                {"broker": "fanout.Subscriber", "client": "redis.UniversalClient", "key": "[]byte"},
+	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber", "key": "[]byte"},
 	"relay/viewcache/viewcachetest": {
 		"openStore":   "func(*testing.T, *viewcache.Limits) viewcache.Store",
 		"openBackend": "func(*testing.T, *viewcache.Limits) viewcachetest.Backend",

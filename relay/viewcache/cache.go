@@ -5,9 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/keyring"
+	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -80,30 +83,42 @@ func (c *Config) withDefaults() (Config, error) {
 type Cache struct {
 	store Store
 	log   stream.Log
+	codec codec
 	cfg   Config
 	valve valve
 	count counters
 	reads chan struct{} // one element for each rebuild that reads the log
+
+	refused *slog.Logger // of views, sampled: who can write there can cause any number
 }
 
 // maxReads is how many rebuilds of one Cache read the log at once: as many as a relay reads by itself, by default.
 const maxReads = 16
 
-// New returns a Cache of what is in log. It does no I/O and starts no goroutine; while it rebuilds a view, it has one
-// that renews the lock. Errors: a *fence.ArgumentError.
-func New(store Store, log stream.Log, cfg *Config) (*Cache, error) {
+// New returns a Cache of what is in log. The relays that share views have the same keys, one or more of at least 16
+// random bytes, such as those of tilehttp.Keys; processes of another world have others. The first signs what this
+// cache stores, all are accepted, so that a key is replaced as there. A process that can write to the store of views
+// and has no key can remove views, and slow joins down, but have no relay hand out anything. New does no I/O and
+// starts no goroutine; while the cache rebuilds a view, it has one that renews the lock. Errors: a
+// *fence.ArgumentError, also without keys: a relay whose Views are nil reads the coordination store itself.
+func New(store Store, log stream.Log, keys [][]byte, cfg *Config) (*Cache, error) {
 	switch {
+	case len(keys) == 0:
+		return nil, &fence.ArgumentError{Field: "keys", Value: "none", Want: "one key or more that the relays which " +
+			"share views have, such as Backends.Keys: without one, a process that can write to the store could invent a tile's " +
+			"history; to share none, leave relay.Config.Views nil"}
 	case store == nil:
 		return nil, &fence.ArgumentError{Field: "store", Value: "nil", Want: "where views are kept"}
 	case log == nil:
 		return nil, &fence.ArgumentError{Field: "log", Value: "nil", Want: "the coordination store to read"}
 	}
 	c, err := cfg.withDefaults()
-	if err != nil {
+	if err := cmp.Or(keyring.Validate("keys", keys), err); err != nil {
 		return nil, err
 	}
-	return &Cache{store: store, log: log, cfg: c, valve: valve{pause: c.pause, logger: c.Logger},
-		reads: make(chan struct{}, maxReads)}, nil
+	return &Cache{store: store, log: log, codec: codec{slices.Clone(keys)}, cfg: c,
+		valve: valve{pause: c.pause, logger: c.Logger}, reads: make(chan struct{}, maxReads),
+		refused: sampled.Logger(c.Logger)}, nil
 }
 
 // View returns a whole view of the tile, at least up to need if the log has that; with the zero need one that was the
@@ -253,13 +268,14 @@ func (c *Cache) values(ctx context.Context, w want, v Version) (have *View, vers
 		c.drop(ctx, w.tile, v.At)
 		return nil, Version{}, nil
 	}
-	have, err = decodeTail(w.tile, v, got.tail)
+	have, err = c.codec.decodeTail(w.tile, v, got.tail)
 	if err == nil && w.snapshot && !v.Base.IsZero() {
-		err = decodeBase(w.tile, have, got.base)
+		err = c.codec.decodeBase(w.tile, have, got.base)
 	}
 	if err != nil {
 		c.count.corrupt.Add(1)
-		c.cfg.Logger.Warn("a cached view is damaged: it is read again", "tile", w.tile, "error", err)
+		c.refused.Warn("a cached view is damaged, or not of this deployment: it is removed and read again",
+			"tile", w.tile, "error", err)
 		c.drop(ctx, w.tile, v.At)
 		return nil, Version{}, nil
 	}

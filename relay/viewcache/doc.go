@@ -3,7 +3,7 @@
 // not reach the servers that commits wait for.
 //
 //	store, err := redisviewcache.New(client, nil) // a Redis of their own; NewMemory within one process
-//	views, err := viewcache.New(store, log, nil)
+//	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})
 //
 // # Versions
@@ -24,8 +24,13 @@
 //
 // # Guarantees
 //
-//   - Every view handed out is one that owners committed: the values have a checksum, a tile and a position inside, and
-//     the chain over all batches is computed anew. What fails that is logged, counted, and read again.
+//   - Every view handed out is one that a relay of the deployment read from the log: a value has a tag that only a
+//     relay with a key can make (HMAC-SHA256), over its tile, its position and its content, and the chain over all
+//     batches is computed anew. What fails that is logged (sampled), counted (Stats.Corrupt), removed, and read again.
+//     Who can write to the store and has no key can remove views and give back old ones, which a relay completes as it
+//     does any view.
+//   - A version of impossible numbers freezes nothing: without a tag it is removed, and a stamp or token of the future
+//     is as good as none.
 //   - A version is never replaced by an older one. Epoch and sequence are compared in the step that stores; among equal
 //     numbers, which only another history can have, the later read wins, by the token of its lock.
 //   - No time decides what is right. The lease, the grace and Config.Fresh decide who reads, and when.
@@ -76,6 +81,8 @@
 //	- the relay with the lock has no time to read                 ABusyRelayLeavesTheLock
 //	- many small views fill the server before the budget          TestMemoryOfSmallViews
 //	- damage, or bytes of somebody else                           DamageIsAMiss
+//	- a forged view at the true position, or at 2^53-1            WhatHasNoTagIsRefused
+//	- an index or account that was written by another hand        TestAForgedIndexHeals
 //
 // The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest and run on
 // every back end: in memory, on a single Redis and on a cluster. Those whose names begin with Test are in package

@@ -20,13 +20,14 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+	keys := [][]byte{[]byte("16 random bytes, or more")} // of all relays of the deployment
 	store, err := viewcache.NewMemory(nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	for range 2 {
-		views, err := viewcache.New(store, memstream.New(coordination), nil) // one for each relay
+		views, err := viewcache.New(store, memstream.New(coordination), keys, nil) // one for each relay
 		if err != nil {
 			fmt.Println(err)
 			return

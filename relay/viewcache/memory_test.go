@@ -36,8 +36,12 @@ func TestCache(t *testing.T) {
 // TestBadInput: each is an error that names what is wrong.
 func TestBadInput(t *testing.T) {
 	store, log := open(t, nil), memstream.New(memfence.New())
+	keyed := func(keys ...[]byte) error {
+		_, err := viewcache.New(store, log, keys, nil)
+		return err
+	}
 	with := func(store viewcache.Store, log stream.Log, cfg *viewcache.Config) error {
-		_, err := viewcache.New(store, log, cfg)
+		_, err := viewcache.New(store, log, viewcachetest.Keys, cfg)
 		return err
 	}
 	limited := func(limits viewcache.Limits) error {
@@ -50,6 +54,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"store", with(nil, log, nil)},
 		{"log", with(store, nil, nil)},
+		{"keys", keyed()},
+		{"keys", keyed(viewcachetest.Keys[0], []byte("too short"))},
 		{"Timeout", with(store, log, &viewcache.Config{Timeout: -1})},
 		{"Fresh", with(store, log, &viewcache.Config{Fresh: -1})},
 		{"Budget", limited(viewcache.Limits{Budget: -1})},

@@ -22,8 +22,10 @@ func TestMutants(t *testing.T) {
 		edits            []string
 	}{
 		{"notVerified", "view.go", "TestCache/DamageIsAMiss", []string{
-			"case binary.BigEndian.Uint64(b[1:]) != fence.Sum(b[9:]):", "case false:",
+			"case !keyring.Signed(c.keys, b[1:valueTag], signs, b[valueTag:]):", "case false:",
 			"err != nil || e.Prev != at {", "err != nil && false {"}},
+		{"tagsNotRead", "view.go", "TestCache/WhatHasNoTagIsRefused", []string{
+			"case !keyring.Signed(c.keys, b[1:valueTag], signs, b[valueTag:]):", "case false:"}},
 		{"labelsNotRead", "view.go", "TestCache/AnothersBytesAreAMiss", []string{
 			"of != tile {", "false && of != tile {",
 			"m.GetFrom().Fence() != version.Base || m.GetPosition().Fence() != version.At {", "false {",

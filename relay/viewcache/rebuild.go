@@ -176,15 +176,15 @@ func (c *Cache) save(
 	p := Put{Tile: tile, Token: token, At: v.Position, Base: v.Snapshot.Position}
 	var err error
 	if v.Position != before.At || v.Snapshot.Position != before.Base {
-		if p.Tail, err = encodeTail(tile, v); err == nil && !p.Base.IsZero() && p.Base != before.Base {
-			p.Snapshot, err = encodeBase(tile, &v.Snapshot)
+		if p.Tail, err = c.codec.encodeTail(tile, v); err == nil && !p.Base.IsZero() && p.Base != before.Base {
+			p.Snapshot, err = c.codec.encodeBase(tile, &v.Snapshot)
 		}
 	}
 	if err == nil {
 		verdict, err = c.put(ctx, p)
 	}
 	if verdict == NeedsBase && v.Snapshot.Blob != nil { // it was evicted meanwhile
-		if p.Snapshot, err = encodeBase(tile, &v.Snapshot); err == nil {
+		if p.Snapshot, err = c.codec.encodeBase(tile, &v.Snapshot); err == nil {
 			verdict, err = c.put(ctx, p)
 		}
 	}

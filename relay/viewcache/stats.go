@@ -14,7 +14,7 @@ type Stats struct {
 	Older     uint64 // rebuilds that came later than a newer one
 	LocksLost uint64 // locks that had ended when they were to be renewed: this process was paused, or the store flushed
 	Missing   uint64 // versions that lacked a part
-	Corrupt   uint64 // versions with damaged or foreign bytes
+	Corrupt   uint64 // versions with damaged or foreign bytes, or without the tag of a key: refused and removed
 	TooLarge  uint64 // versions over a quarter of their group's share of the budget
 	Failures  uint64 // calls to the store of views that failed
 }

@@ -1,6 +1,7 @@
 package viewcache
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/keyring"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -21,26 +23,33 @@ type View struct {
 
 // A value in the store, big-endian:
 //
-//	version  1 byte, 1
-//	sum      8 bytes: fence.Sum of what follows
+//	version  1 byte, 2
+//	tag      32 bytes: HMAC-SHA256 under a key of the deployment, of "tilefence view 2" and what follows
 //	tile     8 bytes
 //	message  a relaypb.Sync
 //
 // The Sync of a base has from (its position), tick, taken_ms and blob: a snapshot blob as package stream encodes it,
 // without the private part. The Sync of a tail has from (its base), position, tail, owner_epoch and owner_contact.
 const (
-	valueVersion = 1
-	valueHead    = 17
+	valueVersion = 2
+	valueTag     = 1 + sha256.Size
+	valueHead    = valueTag + 8
 )
 
-func seal(tile fence.TileID, m *relaypb.Sync) ([]byte, error) {
+// signs is what keeps a tag from being taken for one of something else.
+var signs = []byte("tilefence view 2")
+
+// codec writes and reads values under the keys of the deployment: the first signs, all are accepted.
+type codec struct{ keys [][]byte }
+
+func (c codec) seal(tile fence.TileID, m *relaypb.Sync) ([]byte, error) {
 	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, valueHead, valueHead+proto.Size(m)), m)
 	if err != nil {
 		return nil, err
 	}
 	b[0] = valueVersion
-	binary.BigEndian.PutUint64(b[9:], uint64(tile))
-	binary.BigEndian.PutUint64(b[1:], fence.Sum(b[9:]))
+	binary.BigEndian.PutUint64(b[valueTag:], uint64(tile))
+	copy(b[1:], keyring.Sign(c.keys[0], signs, b[valueTag:]))
 	return b, nil
 }
 
@@ -49,17 +58,17 @@ func damaged(tile fence.TileID, at fence.Position, detail string) error {
 	return &fence.CorruptError{Tile: tile, What: "cached view", At: at, Detail: detail}
 }
 
-// unseal checks that b is a whole value of the tile.
-func unseal(tile fence.TileID, at fence.Position, b []byte) (*relaypb.Sync, error) {
+// unseal checks that b is a value of the tile that a relay of the deployment wrote.
+func (c codec) unseal(tile fence.TileID, at fence.Position, b []byte) (*relaypb.Sync, error) {
 	switch {
 	case len(b) < valueHead:
 		return nil, damaged(tile, at, fmt.Sprintf("%d bytes are too few", len(b)))
 	case b[0] != valueVersion:
 		return nil, damaged(tile, at, fmt.Sprintf("version %d, this reader knows %d", b[0], valueVersion))
-	case binary.BigEndian.Uint64(b[1:]) != fence.Sum(b[9:]):
-		return nil, damaged(tile, at, "the checksum is not that of the content")
+	case !keyring.Signed(c.keys, b[1:valueTag], signs, b[valueTag:]):
+		return nil, damaged(tile, at, "no relay that has a key of this deployment wrote it")
 	}
-	if of := fence.TileID(binary.BigEndian.Uint64(b[9:])); of != tile {
+	if of := fence.TileID(binary.BigEndian.Uint64(b[valueTag:])); of != tile {
 		return nil, damaged(tile, at, "it is of tile "+of.String())
 	}
 	m := &relaypb.Sync{}
@@ -69,25 +78,25 @@ func unseal(tile fence.TileID, at fence.Position, b []byte) (*relaypb.Sync, erro
 	return m, nil
 }
 
-func encodeBase(tile fence.TileID, s *fence.Snapshot) ([]byte, error) {
-	return seal(tile, &relaypb.Sync{From: relaypb.FromPosition(s.Position), Tick: uint64(s.Tick),
+func (c codec) encodeBase(tile fence.TileID, s *fence.Snapshot) ([]byte, error) {
+	return c.seal(tile, &relaypb.Sync{From: relaypb.FromPosition(s.Position), Tick: uint64(s.Tick),
 		TakenMs: uint64(fence.Millis(s.Taken)), Blob: s.Blob})
 }
 
-func encodeTail(tile fence.TileID, v *View) ([]byte, error) {
+func (c codec) encodeTail(tile fence.TileID, v *View) ([]byte, error) {
 	m := &relaypb.Sync{From: relaypb.FromPosition(v.Snapshot.Position), Position: relaypb.FromPosition(v.Position),
 		OwnerEpoch: uint64(v.Owner.Epoch), OwnerContact: strings.ToValidUTF8(v.Owner.Contact, "?"),
 		Tail: make([]*relaypb.Frame, len(v.Entries))}
 	for i := range v.Entries {
 		m.Tail[i] = relaypb.FromEntry(&v.Entries[i])
 	}
-	return seal(tile, m)
+	return c.seal(tile, m)
 }
 
-// decodeTail reads the tail of a version. Its chain is verified from the base on: a tail that passes is the one that
-// owners committed, whatever happened to the bytes.
-func decodeTail(tile fence.TileID, version Version, b []byte) (*View, error) {
-	m, err := unseal(tile, version.At, b)
+// decodeTail reads the tail of a version. Its chain is verified from the base on as well: what a relay wrote by mistake
+// is no history either.
+func (c codec) decodeTail(tile fence.TileID, version Version, b []byte) (*View, error) {
+	m, err := c.unseal(tile, version.At, b)
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +122,9 @@ func decodeTail(tile fence.TileID, version Version, b []byte) (*View, error) {
 }
 
 // decodeBase reads the snapshot of a version into the view of its tail.
-func decodeBase(tile fence.TileID, v *View, b []byte) error {
+func (c codec) decodeBase(tile fence.TileID, v *View, b []byte) error {
 	at := v.Snapshot.Position
-	m, err := unseal(tile, at, b)
+	m, err := c.unseal(tile, at, b)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,7 @@ package tilehttp
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -16,7 +14,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/keyring"
 )
 
 // Keys authenticate gateways and tile servers to each other. Every process of a deployment has the same ones, of at
@@ -31,19 +29,8 @@ import (
 // Without keys every process that reaches the port is believed.
 type Keys [][]byte
 
-// minKey is the fewest bytes of a key.
-const minKey = 16
-
 // Validate returns a *fence.ArgumentError for a key that is too short. Without keys it is nil.
-func (k Keys) Validate() error {
-	for _, key := range k {
-		if len(key) < minKey {
-			return &fence.ArgumentError{Field: "Keys", Value: fmt.Sprintf("a key of %d bytes", len(key)),
-				Want: "at least 16 random bytes each"}
-		}
-	}
-	return nil
-}
+func (k Keys) Validate() error { return keyring.Validate("Keys", k) }
 
 // Headers of the challenges and proofs.
 const (
@@ -62,28 +49,17 @@ const (
 
 // prove signs parts in a role with the key that is presented.
 func (k Keys) prove(role string, parts ...string) string {
-	return hex.EncodeToString(sign(k[0], role, parts))
+	return hex.EncodeToString(keyring.Sign(k[0], signedParts(role, parts)...))
 }
 
 // proven reports whether proof is that of any key.
 func (k Keys) proven(proof, role string, parts ...string) bool {
 	got, err := hex.DecodeString(proof)
-	if err != nil {
-		return false
-	}
-	found := false
-	for _, key := range k {
-		found = hmac.Equal(got, sign(key, role, parts)) || found
-	}
-	return found
+	return err == nil && keyring.Signed(k, got, signedParts(role, parts)...)
 }
 
-func sign(key []byte, role string, parts []string) []byte {
-	mac := hmac.New(sha256.New, key)
-	for _, part := range append([]string{"tilefence peer 1", role}, parts...) {
-		_, _ = fmt.Fprintf(mac, "%d:%s", len(part), part) // lengths, so that no two lists are the same bytes
-	}
-	return mac.Sum(nil)
+func signedParts(role string, parts []string) []string {
+	return append([]string{"tilefence peer 1", role}, parts...)
 }
 
 // challenge is random.

@@ -3,7 +3,7 @@
 //	client := redis.NewClient(redisviewcache.Options("10.0.0.9:6379"))
 //	store, err := redisviewcache.New(client, nil)
 //	defer store.Close()
-//	views, err := viewcache.New(store, log, nil)
+//	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})
 //
 // The tiles are divided into viewcache.Groups groups. The keys of a group share a hash tag, so that one function can

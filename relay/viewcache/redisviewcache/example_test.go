@@ -23,8 +23,9 @@ func Example() {
 		return
 	}
 	defer store.Close()
-	log := memstream.New(memfence.New()) // production: redisstream
-	views, err := viewcache.New(store, log, nil)
+	log := memstream.New(memfence.New())                 // production: redisstream
+	keys := [][]byte{[]byte("16 random bytes, or more")} // of all relays of the deployment, such as Backends.Keys
+	views, err := viewcache.New(store, log, keys, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -12,6 +12,7 @@ local ORIGIN = '0/0/0000000000000000'
 local MOST = 64 -- values reclaimed in one call
 local EVICTED = 1024 -- evicted in one call, to make room for one version
 local COST = 256 -- viewcache.ValueCost
+local DAY = 86400000000 -- microseconds
 
 local function now()
   local t = redis.call('TIME')
@@ -34,10 +35,17 @@ local function position(p)
   if number(e) and number(s) and #c == 16 then return tonumber(e), tonumber(s) end
 end
 
--- newest is the entry of a tile, or nil. One that cannot be read is as good as none.
+-- plausible reports whether s is an instant in microseconds that is not more than a day ahead: the clock may have been
+-- stepped back. Stamps and tokens are instants, and what is compared with one of the year 2255 is never newer.
+local function plausible(s)
+  local n = number(s)
+  return n and n <= now() + DAY
+end
+
+-- newest is the entry of a tile, or nil. One that cannot be read, or be true, is as good as none.
 local function newest(keys, tile)
   local at, base, stamp, token = (redis.call('HGET', keys[1], tile) or ''):match('^(%S+) (%S+) (%d+) (%d+)$')
-  if position(at) and position(base) and number(stamp) and number(token) then
+  if position(at) and position(base) and plausible(stamp) and plausible(token) then
     return {at = at, base = base, stamp = stamp, token = tonumber(token)}
   end
 end
@@ -59,16 +67,24 @@ local function forget(keys, tile, entry)
   redis.call('ZREM', keys[3], tile)
 end
 
--- whole begins a group anew that has lost one of its keys: what the others say does not add up any more, and nothing
--- would ever put the account right, or remove the values that are in no list.
-local function whole(keys)
-  if redis.call('HEXISTS', keys[1], '#') + redis.call('HEXISTS', keys[2], '#') == 2 and
-    redis.call('ZCARD', keys[3]) > 0 and redis.call('ZCARD', keys[4]) > 0 then return end
+-- anew empties a group.
+local function anew(keys)
   redis.call('DEL', keys[1], keys[2], keys[3], keys[4])
   redis.call('HSET', keys[1], '#', '')
   redis.call('HSET', keys[2], '#', '')
   redis.call('ZADD', keys[3], '+inf', '#')
   redis.call('ZADD', keys[4], '+inf', '#')
+end
+
+-- whole begins a group anew that has lost one of its keys, or has one of another type, or an account that is no number:
+-- what the others say does not add up any more, and nothing would ever put the account right, or remove the values that
+-- are in no list.
+local function whole(keys)
+  local index, values = redis.pcall('HEXISTS', keys[1], '#'), redis.pcall('HEXISTS', keys[2], '#')
+  local used, old = redis.pcall('ZCARD', keys[3]), redis.pcall('ZCARD', keys[4])
+  if index == 1 and values == 1 and type(used) == 'number' and used > 0 and type(old) == 'number' and old > 0 and
+    number(redis.call('HGET', keys[1], '#bytes') or '0') then return end
+  anew(keys)
 end
 
 -- reclaim removes what has outlived its grace.
@@ -80,6 +96,21 @@ end
 
 local function unlock_if(keys, token)
   if redis.call('GET', keys[5]) == token then redis.call('DEL', keys[5]) end
+end
+
+-- recount puts right the account of a group that has the values of one tile at most. It reports whether it was wrong.
+local function recount(keys)
+  local sum = 0
+  if redis.call('HLEN', keys[2]) > 8 then -- with values that are in no list
+    anew(keys)
+    return true
+  end
+  for _, name in ipairs(redis.call('HKEYS', keys[2])) do
+    if name ~= '#' then sum = sum + redis.call('HSTRLEN', keys[2], name) + COST end
+  end
+  local wrong = tonumber(redis.call('HGET', keys[1], '#bytes') or 0) ~= sum
+  if wrong then redis.call('HSET', keys[1], '#bytes', text(sum)) end
+  return wrong
 end
 
 -- make_room evicts until need bytes fit: superseded versions, oldest first, then the tiles used least recently.
@@ -94,7 +125,11 @@ local function make_room(keys, own, need, share)
     else
       local used = redis.call('ZRANGE', keys[3], 0, 1)
       local victim = used[1] ~= own and used[1] or used[2]
-      if not victim or victim == '#' then break end
+      if not victim or victim == '#' then
+        if not recount(keys) then break end
+        fits = tonumber(redis.call('HGET', keys[1], '#bytes') or 0) + need <= share
+        break
+      end
       local entry = newest(keys, victim)
       if entry then
         forget(keys, victim, entry)

@@ -140,7 +140,7 @@ func newAudit(t *testing.T) *audit {
 	var err error
 	a.store, err = viewcache.NewMemory(nil)
 	require.NoError(t, err)
-	a.cache, err = viewcache.New(a.store, memstream.New(mem), &viewcache.Config{Fresh: fresh})
+	a.cache, err = viewcache.New(a.store, memstream.New(mem), viewcachetest.Keys, &viewcache.Config{Fresh: fresh})
 	require.NoError(t, err)
 	a.tick(t, 0)
 	return a

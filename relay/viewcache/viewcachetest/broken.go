@@ -93,7 +93,7 @@ func leavingRebuilder(s *story) {
 
 	s.log.Before = nil
 	ctx, leave = context.WithCancel(s.Context())
-	c, err := viewcache.New(s.Backend.Store, &leavingLog{s.log, leave}, nil)
+	c, err := viewcache.New(s.Backend.Store, &leavingLog{s.log, leave}, Keys, nil)
 	require.NoError(s, err)
 	v, err := c.View(ctx, s.tile, fence.Position{})
 	require.NoError(s, err)
@@ -285,7 +285,7 @@ func hangs(s *story) {
 	s.played()
 	store := &Broken{Store: s.Backend.Store}
 	s.view(s.cache(store, always), fence.Position{})
-	c, err := viewcache.New(store, s.log, &viewcache.Config{Fresh: always, Timeout: 50 * time.Millisecond})
+	c, err := viewcache.New(store, s.log, Keys, &viewcache.Config{Fresh: always, Timeout: 50 * time.Millisecond})
 	require.NoError(s, err)
 	store.Hang.Store(true)
 	view := func() {
@@ -317,7 +317,7 @@ func hangs(s *story) {
 func hangsMeanwhile(s *story) {
 	s.played()
 	store := &Broken{Store: s.Backend.Store}
-	c, err := viewcache.New(store, s.log, &viewcache.Config{Timeout: 50 * time.Millisecond})
+	c, err := viewcache.New(store, s.log, Keys, &viewcache.Config{Timeout: 50 * time.Millisecond})
 	require.NoError(s, err)
 	s.log.Before = func(context.Context) error {
 		store.Hang.Store(true)
@@ -340,7 +340,7 @@ func busyRelay(s *story) {
 		}
 	}}
 	store := &Broken{Store: s.Backend.Store}
-	busy, err := viewcache.New(store, log, nil)
+	busy, err := viewcache.New(store, log, Keys, nil)
 	require.NoError(s, err)
 	var work errgroup.Group
 	for i := range most + 1 {

@@ -60,6 +60,7 @@ func RunCache(t *testing.T, open func(t *testing.T, limits *viewcache.Limits) Ba
 	tell("AFlushRestartsNothing", nil, flushed)
 	tell("DamageIsAMiss", nil, damage)
 	tell("AnothersBytesAreAMiss", nil, foreign)
+	tell("WhatHasNoTagIsRefused", nil, forged)
 	tell("AMissingPartIsAMiss", nil, missingPart)
 	tell("AStoreThatIsDownCostsNoTime", nil, down)
 	tell("AStoreThatHangsCostsABoundedTime", nil, hangs)
@@ -69,10 +70,13 @@ func RunCache(t *testing.T, open func(t *testing.T, limits *viewcache.Limits) Ba
 	tell("TimeDecidesNothing", &viewcache.Limits{Budget: 16 << 20, Grace: 50 * time.Millisecond}, audited)
 }
 
+// Keys are those of the relays that share views in tests.
+var Keys = [][]byte{[]byte("the relays of a test")}
+
 // cache is the cache of one more relay. It takes a slow store for a slow store, not for one that hangs.
 func (s *story) cache(on viewcache.Store, fresh time.Duration) *viewcache.Cache {
 	s.Helper()
-	c, err := viewcache.New(on, s.log, &viewcache.Config{Fresh: fresh, Timeout: 10 * time.Second})
+	c, err := viewcache.New(on, s.log, Keys, &viewcache.Config{Fresh: fresh, Timeout: 10 * time.Second})
 	require.NoError(s, err)
 	return c
 }
@@ -141,7 +145,7 @@ func oneRebuild(s *story) {
 func extended(s *story) {
 	s.played()
 	var rebuilt []viewcache.RebuildInfo
-	c, err := viewcache.New(s.Backend.Store, s.log, &viewcache.Config{Fresh: never, Timeout: 10 * time.Second,
+	c, err := viewcache.New(s.Backend.Store, s.log, Keys, &viewcache.Config{Fresh: never, Timeout: 10 * time.Second,
 		Hooks: viewcache.Hooks{Rebuilt: func(i viewcache.RebuildInfo) { rebuilt = append(rebuilt, i) }}})
 	require.NoError(s, err)
 	s.view(c, fence.Position{})
@@ -306,7 +310,7 @@ func otherTiles(s *story) {
 		s.tile++ // of the same group
 	}
 	s.played()
-	free, err := viewcache.New(s.Backend.Store, s.log.Log, nil)
+	free, err := viewcache.New(s.Backend.Store, s.log.Log, Keys, nil)
 	require.NoError(s, err)
 	s.view(free, fence.Position{})
 	require.Zero(s, free.Stats().Waits)
