@@ -160,6 +160,11 @@ const endedReason = "the session was ended"
 // end ends the session for the game. It reports whether it was open.
 func (c *client) end() bool { return c.shut(relaypb.CloseEnded, endedReason, false) }
 
+// makePlace ends a connection of an actor, or an address, that holds more of a full relay than another one.
+func (c *client) makePlace() {
+	c.shut(relaypb.CloseTryLater, "the relay is full, and this actor or address has more connections than others", false)
+}
+
 // expire ends a connection whose session is over.
 func (c *client) expire() { c.shut(relaypb.CloseExpired, "the session has expired", false) }
 

@@ -18,10 +18,11 @@ const startGrace = time.Second
 // Handler returns the handler that upgrades requests to client connections, for the path of your choice.
 // It answers, in this order: 429 with Retry-After to one handshake or connection too many of an address; 503 with
 // Retry-After unless Run runs (a request waits up to a second for it), while draining, and when MaxClients are
-// connected; 400 to a request that offers no subprotocol of the relay, whose first subscription
+// in their handshakes; 400 to a request that offers no subprotocol of the relay, whose first subscription
 // (relaypb.SubscribeParam) cannot be read, or that is no handshake; 403 if Origins do not have
-// its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor.
-// The body of each says why in a line. A browser does not show its page the last three, so a request with an Origin is
+// its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor;
+// 503 when MaxClients are connected, unless one of an actor or address that holds more makes place.
+// The body of each says why in a line. A browser does not show its page the last four, so a request with an Origin is
 // upgraded and closed instead: with 4003 if a token has expired, 1013 for 503 and 429, otherwise 1008, and the same
 // words.
 // A connection it has taken over belongs to the Relay:
@@ -37,7 +38,7 @@ func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	r.awaitRun(req.Context())
-	if !r.life.admit(r.cfg.MaxClients) {
+	if !r.life.admit() {
 		guest.Leave()
 		r.count.refused.Add(1)
 		w.Header().Set("Retry-After", "1")

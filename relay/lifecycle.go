@@ -18,7 +18,6 @@ type lifecycle struct {
 
 	mu    sync.Mutex
 	phase phase
-	open  int            // connections admitted and not ended
 	tasks sync.WaitGroup // everything but connections
 	conns sync.WaitGroup // one a connection
 }
@@ -69,25 +68,19 @@ func (l *lifecycle) spawn(f func()) bool {
 	return true
 }
 
-// admit counts a connection in, if the relay takes new ones and has fewer than limit.
-func (l *lifecycle) admit(limit int) bool {
+// admit counts a connection in, if the relay takes new ones.
+func (l *lifecycle) admit() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.phase != serving || l.open >= limit {
+	if l.phase != serving {
 		return false
 	}
-	l.open++
 	l.conns.Add(1)
 	return true
 }
 
 // dismiss counts a connection out that admit counted in.
-func (l *lifecycle) dismiss() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	l.conns.Done()
-}
+func (l *lifecycle) dismiss() { l.conns.Done() }
 
 // sleep waits; false if the relay stops meanwhile.
 func (l *lifecycle) sleep(d time.Duration) bool {

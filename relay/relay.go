@@ -133,7 +133,7 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		r.clients[c] = struct{}{}
 		r.mu.Unlock()
 	}
-	if err := c.guest.Admit(req, register); err != nil {
+	if err := c.guest.Admit(req, register, c.makePlace); err != nil {
 		register() // it takes a moment to close it
 		r.cfg.refusals.Info("client ended", "remote", c.guest.Remote(), "error", err)
 		c.end()

@@ -356,6 +356,26 @@ func TestConnectionsOfAnActorAreBounded(t *testing.T) {
 	}, "and another one may come")
 }
 
+// A relay whose places one actor has taken serves others: the actor that has most gives one.
+func TestAFullRelayTakesFromTheHeaviest(t *testing.T) {
+	w := newWorld(t)
+	s := w.guarded(&bouncer{}, func(c *Config) { c.MaxClients = 4 })
+	var mallory []*websocket.Conn
+	for range 4 {
+		mallory = append(mallory, s.as(t, "mallory"))
+	}
+	eventually(t, func() bool { return s.Stats().Clients == 4 }, "they are past their handshakes")
+	s.as(t, "ann")
+	require.Equal(t, relaypb.CloseTryLater, closeStatus(t, mallory[3]), "the newest")
+	eventually(t, func() bool { return s.Stats().Clients == 4 }, "it is gone")
+	_, status := s.try(t, "mallory", "")
+	require.Equal(t, http.StatusServiceUnavailable, status, "and does not come back for it")
+	eventually(t, func() bool {
+		_, status := s.try(t, "bob", "")
+		return status == http.StatusSwitchingProtocols
+	}, "as for ann")
+}
+
 // An address takes neither all places nor all handshakes.
 func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	w := newWorld(t)

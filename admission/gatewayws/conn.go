@@ -41,9 +41,9 @@ type conn struct {
 	running  int       // intents under way
 	busy     int       // goroutines that run an intent or write an answer, at most two for each intent under way
 	draining bool
-	leaving  bool      // our close frame is out, or about to be
-	ended    bool      // by the game
-	asked    time.Time // when it was last pinged
+	leaving  bool               // our close frame is out, or about to be
+	ended    *socket.FrameError // why the game or the server has ended it; nil: neither has
+	asked    time.Time          // when it was last pinged
 }
 
 func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wire *socket.Conn, c *crew) *conn {
@@ -194,7 +194,9 @@ const endedReason = "the session was ended"
 var (
 	errTooMalformed = &socket.FrameError{Status: socket.ClosePolicy, Reason: "too many malformed messages"}
 	errExpired      = &socket.FrameError{Status: CloseExpired, Reason: "the session has expired"}
-	errEnded        = &socket.FrameError{Status: CloseEnded, Reason: endedReason}
+	errMakesPlace   = &socket.FrameError{Status: socket.CloseTryLater,
+		Reason: "the gateway is full, and this actor or address has more connections than others"}
+	errEnded = &socket.FrameError{Status: CloseEnded, Reason: endedReason}
 )
 
 // over says why nothing is taken from the client any more; nil: it is. A client that was told to leave may go on
@@ -203,23 +205,27 @@ func (s *conn) over(now time.Time) *socket.FrameError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.ended:
-		return errEnded
+	case s.ended != nil:
+		return s.ended
 	case s.guest.Expired(now):
 		return errExpired
 	}
 	return nil
 }
 
-// end ends the session for the game. It does not wait. It reports whether the session was open.
-func (s *conn) end() bool {
+// makePlace ends a session of an actor, or an address, that holds more of a full gateway than another one. Intents under
+// way are finished, and what comes meanwhile is refused.
+func (s *conn) makePlace() { _ = s.end(errMakesPlace) }
+
+// end ends the session for the game, or for the server. It does not wait. It reports whether the session was open.
+func (s *conn) end(why *socket.FrameError) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended || s.leaving {
+	if s.ended != nil || s.leaving {
 		return false
 	}
-	s.ended = true
-	go s.leave(socket.CloseFrame(errEnded.Status, errEnded.Reason))
+	s.ended = why
+	go s.leave(socket.CloseFrame(why.Status, why.Reason))
 	return true
 }
 

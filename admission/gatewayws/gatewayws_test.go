@@ -224,6 +224,22 @@ func TestTooManyClients(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 }
 
+// A gateway whose places one player has taken serves others: the player who has most gives one.
+func TestAFullGatewayTakesFromTheHeaviest(t *testing.T) {
+	closed := make(chan gatewayws.ConnInfo, 9)
+	_, url := serve(t, &gateway{}, &gatewayws.Config{MaxClients: 3,
+		Hooks: gatewayws.Hooks{Closed: func(i gatewayws.ConnInfo) { closed <- i }}})
+	for range 3 {
+		dial(t, url, nil)
+	}
+	bob, err := gatewayws.Dial(t.Context(), url, &gatewayws.DialConfig{Header: http.Header{"X-Player": {"bob"}}})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = bob.Close() })
+	require.Equal(t, "ann", (<-closed).Actor)
+	_, err = bob.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
+	require.NoError(t, err)
+}
+
 func TestManyAtOnce(t *testing.T) {
 	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		return stream.Outcome(1 + len(in.Body)%4), nil

@@ -59,10 +59,10 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 
 // ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
 // not know of it, Drain ends it. It answers, in this order: 429 to one handshake or connection too many of an address;
-// 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are connected; 4xx
+// 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are in their handshakes; 4xx
 // to one that is no handshake; 403 to a page of another origin; 401 if it is not authenticated, 503 if that takes too
-// long; 429 to one connection too many of an actor. The body of each says why in a line. A browser does not show its
-// page the last three, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired,
+// long; 429 to one connection too many of an actor; 503 when MaxClients are connected, unless one of an actor or address
+// that holds more makes place. The body of each says why in a line. A browser does not show its page the last four, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired,
 // 1013 for 503 and 429, otherwise 1008, and the same words.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guest, err := h.door.Knock(r)
@@ -117,12 +117,11 @@ func turnAway(w http.ResponseWriter) {
 	http.Error(w, "this gateway takes no more clients; try another one", http.StatusServiceUnavailable)
 }
 
-// admit counts a client in before its handshake, so that MaxClients holds when many come at once; false if no other
-// client may connect. It is paired with dismiss.
+// admit counts a client in before its handshake; false while draining. It is paired with dismiss.
 func (h *Handler) admit() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.draining || h.admitted >= h.cfg.MaxClients {
+	if h.draining {
 		return false
 	}
 	if h.admitted == 0 {
@@ -158,7 +157,7 @@ func (h *Handler) start(r *http.Request, s *conn) {
 			return
 		}
 		h.sessions[s] = struct{}{}
-	})
+	}, s.makePlace)
 	if err != nil {
 		h.cfg.refusals.Info("client ended", "remote", r.RemoteAddr, "error", err)
 		away = socket.CloseFrame(CloseEnded, endedReason)
@@ -194,7 +193,7 @@ func (h *Handler) end(which func(*conn) bool) int {
 	defer h.mu.Unlock()
 	ended := 0
 	for s := range h.sessions {
-		if which(s) && s.end() {
+		if which(s) && s.end(errEnded) {
 			ended++
 		}
 	}

@@ -4,7 +4,8 @@
 //
 // A server calls, in this order: Door.Knock, before anything costs; Guest.Identify, when the request is known to be a
 // WebSocket handshake of an allowed origin; Guest.Admit, when the connection is there; and Guest.Leave at the end,
-// whatever has happened.
+// whatever has happened. Identify gives the guest one of the server's places; how a full server shares them is with
+// places.
 package door
 
 import (
@@ -27,9 +28,11 @@ import (
 const (
 	defaultTimeout  = 5 * time.Second
 	defaultPerActor = 16
-	knockWindow     = time.Minute
-	maxKnockers     = 1 << 16 // addresses whose handshakes are counted
 	maxToken        = 8 << 10 // bytes of a token in a refresh
+
+	// What all /64 of an IPv6 /48 may have together, in what one of them may.
+	blockConnections = 2
+	blockHandshakes  = 4
 )
 
 // Errors of a guest who does not come in.
@@ -48,11 +51,11 @@ type Door struct {
 	close        context.CancelFunc
 
 	mu        sync.RWMutex
-	ends      uint64 // how often sessions were ended
-	addresses map[string]int
-	actors    map[string]int
-	knocks    map[string]int // handshakes since the minute began
-	minute    time.Time
+	ends      uint64         // how often sessions were ended
+	addresses map[string]int // connections, handshakes under way included
+	knocks    *knocks
+	knocking  int // handshakes under way
+	places    places
 }
 
 // New returns the entrance of a server for maxClients. A nil authenticate lets strangers in. Errors: a
@@ -75,8 +78,8 @@ func New(authenticate session.AuthenticateFunc, limits session.Limits, maxClient
 	if limits.Address == nil {
 		limits.Address = peer
 	}
-	d := &Door{authenticate: authenticate, limits: limits, addresses: map[string]int{}, actors: map[string]int{},
-		knocks: map[string]int{}}
+	d := &Door{authenticate: authenticate, limits: limits, addresses: map[string]int{},
+		knocks: newKnocks(), places: newPlaces(maxClients)}
 	d.base, d.close = context.WithCancel(context.Background())
 	return d, nil
 }
@@ -97,17 +100,19 @@ func peer(r *http.Request) string {
 	return a.String()
 }
 
-// group is what of an address is counted: of IPv6 the /64, of which one host has all.
-func group(address string) string {
+// group is what of an address is counted: of IPv6 the /64, of which one host has all. block is the /48 that it is of,
+// which one site may have; empty: an IPv4 address, or none.
+func group(address string) (group, block string) {
 	a, err := netip.ParseAddr(address)
 	if err != nil || a.Unmap().Is4() {
-		return address
+		return address, ""
 	}
-	p, err := a.WithZone("").Prefix(64)
-	if err != nil {
-		return address
+	host, err1 := a.WithZone("").Prefix(64)
+	site, err2 := a.WithZone("").Prefix(48)
+	if err1 != nil || err2 != nil {
+		return address, ""
 	}
-	return p.String()
+	return host.String(), site.String()
 }
 
 // Guest is one connection, from its handshake on.
@@ -115,37 +120,49 @@ type Guest struct {
 	door    *Door
 	remote  string
 	address string // empty: not counted
-	actor   string // the name under which it is counted; set before it is admitted
+	block   string // likewise
+	actor   string // set before it has a place
 	seen    uint64 // Door.ends before it was last authenticated
 	who     atomic.Pointer[session.Identity]
 	left    atomic.Bool
+
+	// Guarded by the door's mutex.
+	placed bool   // it has one of the places
+	shed   bool   // it had one, and was to make it for another guest
+	end    func() // ends its connection; nil: it is not admitted yet
 }
 
-// Knock counts a handshake. Errors: ErrCrowded.
+// Knock counts a handshake. Errors: ErrCrowded; ErrFull if as many are under way as there are places.
 func (d *Door) Knock(r *http.Request) (*Guest, error) {
-	g := &Guest{door: d, remote: r.RemoteAddr, address: group(d.limits.Address(r))}
-	if g.address == "" {
-		return g, nil
-	}
+	g := &Guest{door: d, remote: r.RemoteAddr}
+	g.address, g.block = group(d.limits.Address(r))
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now := time.Now(); now.Sub(d.minute) >= knockWindow || len(d.knocks) >= maxKnockers {
-		d.minute = now
-		clear(d.knocks)
-	}
-	d.knocks[g.address]++
-	if d.knocks[g.address] > d.limits.PerAddress || d.addresses[g.address] >= d.limits.PerAddress {
+	per, now := d.limits.PerAddress, time.Now()
+	if d.crowded(g.address, per, per, now) || d.crowded(g.block, blockConnections*per, blockHandshakes*per, now) {
 		return nil, fmt.Errorf("%w: address %s", ErrCrowded, g.address)
 	}
+	if d.knocking >= d.places.most {
+		return nil, fmt.Errorf("%w: %d handshakes are under way", ErrFull, d.knocking)
+	}
+	d.knocking++
 	d.addresses[g.address]++
+	d.addresses[g.block]++
 	return g, nil
 }
 
-// Identify asks the game who the guest is. Errors: ErrLate; ErrCrowded; the game's; a *fence.ArgumentError.
+// crowded counts a handshake of an address, and reports whether it is one too many, or has too many connections. The
+// mutex is held.
+func (d *Door) crowded(address string, connections, handshakes int, now time.Time) bool {
+	return address != "" && (d.knocks.count(address, now) > handshakes || d.addresses[address] >= connections)
+}
+
+// Identify asks the game who the guest is, and gives the guest a place. Errors: ErrLate; ErrCrowded; ErrFull; the game's;
+// a *fence.ArgumentError.
 func (g *Guest) Identify(r *http.Request) error {
 	g.seen = g.door.now()
 	if g.door.authenticate == nil {
-		return nil
+		return g.enter("")
 	}
 	who, err := g.door.ask(r.Context(), r)
 	if err != nil {
@@ -158,18 +175,38 @@ func (g *Guest) Identify(r *http.Request) error {
 		g.who.Store(&who)
 		return nil
 	}
+	if err = g.enter(who.Actor); err == nil {
+		g.who.Store(&who)
+	}
+	return err
+}
+
+// enter gives the guest a place, once.
+func (g *Guest) enter(actor string) error {
 	d := g.door
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if who.Actor != "" {
-		if d.actors[who.Actor] >= d.limits.PerActor {
-			return fmt.Errorf("%w: actor %q", ErrCrowded, who.Actor)
-		}
-		d.actors[who.Actor]++
+	if g.placed {
+		d.mu.Unlock()
+		return nil
 	}
-	g.actor = who.Actor
-	g.who.Store(&who)
-	return nil
+	g.actor = actor
+	if actor != "" && d.places.actors.Held(g.holder()) >= d.limits.PerActor {
+		d.mu.Unlock()
+		return fmt.Errorf("%w: actor %q", ErrCrowded, actor)
+	}
+	ended, err := d.places.enter(g)
+	if err == nil {
+		d.knocking--
+	}
+	var end func()
+	if ended != nil {
+		end = ended.end
+	}
+	d.mu.Unlock()
+	if end != nil {
+		end()
+	}
+	return err
 }
 
 // ask calls the game's function.
@@ -205,9 +242,16 @@ func (d *Door) Call(ctx context.Context, f func(context.Context) error) (err err
 }
 
 // Admit calls register, which makes the connection one that can be ended. If sessions were ended since the guest was
-// authenticated, the game is asked again before. Errors: ErrEnded, or those of Identify.
-func (g *Guest) Admit(r *http.Request, register func()) error {
-	return g.door.commit(g.seen, func() error { return g.Identify(r) }, register)
+// authenticated, the game is asked again before. From then on shed may be called, once and from any goroutine: the
+// connection makes place for another guest. It must not wait. Errors: ErrEnded, or those of Identify.
+func (g *Guest) Admit(r *http.Request, register, shed func()) error {
+	if err := g.door.commit(g.seen, func() error { return g.Identify(r) }, register); err != nil {
+		return err
+	}
+	g.door.mu.Lock()
+	g.end = shed
+	g.door.mu.Unlock()
+	return nil
 }
 
 // Authorize calls check under the deadline, and commit if it has no error. If sessions were ended meanwhile, check is
@@ -318,8 +362,12 @@ func (g *Guest) Leave() {
 	d := g.door
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !g.placed {
+		d.knocking--
+	}
+	d.places.leave(g)
 	less(d.addresses, g.address)
-	less(d.actors, g.actor)
+	less(d.addresses, g.block)
 }
 
 func less(counts map[string]int, name string) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,7 +34,9 @@ func TestAddresses(t *testing.T) {
 		"127.0.0.1:1": "", "10.1.2.3:1": "", "192.168.1.1:1": "", "[fd00::1]:1": "",
 		"[fe80::1%eth0]:1": "", "@": "", "": "",
 	} {
-		require.Equal(t, want, group(peer(from(remote))), remote)
+		host, block := group(peer(from(remote)))
+		require.Equal(t, want, host, remote)
+		require.Equal(t, strings.HasPrefix(host, "2001:"), block == "2001:db8:1::/48", remote)
 	}
 }
 
@@ -84,16 +87,161 @@ func TestHandshakesOfAnAddress(t *testing.T) {
 	})
 }
 
-// Addresses without end take a bounded table.
-func TestManyAddresses(t *testing.T) {
-	d := newDoor(t, session.Limits{})
-	for i := range maxKnockers * 2 {
-		g, err := d.Knock(from(fmt.Sprintf("%d.%d.%d.1:1", 11+i>>16, i>>8&255, i&255)))
+// A stranger with a wide block of addresses gets neither more handshakes for one of them, nor takes them from others.
+func TestAWideBlockDoesNotClearTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t, session.Limits{PerAddress: 20})
+		knock := func(remote string) error {
+			g, err := d.Knock(from(remote))
+			if err == nil {
+				g.Leave()
+			}
+			return err
+		}
+		for range 20 {
+			require.NoError(t, knock("203.0.113.7:1"))
+		}
+		passed := 0
+		for i := range 70_000 { // of a /32
+			if knock(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i%64, i/64)) == nil {
+				passed++
+			}
+		}
+		require.LessOrEqual(t, passed, 64*blockHandshakes*20, "each /48 has what four /64 may have")
+		require.ErrorIs(t, knock("203.0.113.7:1"), ErrCrowded, "what was counted is not forgotten")
+		for i := range 100 {
+			require.NoError(t, knock(fmt.Sprintf("198.51.100.%d:1", i)), "others are let in")
+		}
+		require.Empty(t, d.addresses)
+	})
+}
+
+// come is an actor's connection from an address, past its handshake.
+func come(d *Door, actor, remote string, ended *[]string) (*Guest, error) {
+	g, err := d.Knock(from(remote))
+	if err == nil {
+		r := from(remote)
+		r.Header.Set("Actor", actor)
+		if err = g.Identify(r); err != nil {
+			g.Leave()
+			return g, err
+		}
+		err = g.Admit(r, func() {}, func() { *ended = append(*ended, actor+" "+remote) })
+	}
+	return g, err
+}
+
+func newFullDoor(t *testing.T, limits session.Limits, places int) *Door {
+	d, err := New(func(r *http.Request) (session.Identity, error) {
+		return session.Identity{Actor: r.Header.Get("Actor")}, nil
+	}, limits, places)
+	require.NoError(t, err)
+	return d
+}
+
+// 625 players with 16 connections each fill a server of 10,000. Everybody else comes in all the same, until all have
+// about as much.
+func TestTheHeaviestActorMakesPlace(t *testing.T) {
+	var ended []string
+	d := newFullDoor(t, session.Limits{Address: func(*http.Request) string { return "" }}, 10_000)
+	guests := map[string]*Guest{}
+	for i := range 10_000 {
+		who := fmt.Sprintf("hostile-%d", i%625)
+		g, err := come(d, who, "", &ended)
 		require.NoError(t, err)
+		guests[fmt.Sprint(who, " ", i)] = g
+	}
+	_, err := come(d, "hostile-1", "", &ended)
+	require.ErrorIs(t, err, ErrCrowded)
+	_, err = come(d, "", "", &ended) // strangers of an unknown address count as one
+	require.NoError(t, err)
+	require.Len(t, ended, 1)
+	for i := range 300 { // while few of those that were ended have gone
+		_, err := come(d, fmt.Sprintf("honest-%d", i), "", &ended)
+		require.NoError(t, err)
+	}
+	require.Len(t, ended, 301)
+	for _, who := range ended {
+		require.Contains(t, who, "hostile")
+	}
+	name, most := d.places.actors.Heaviest()
+	require.Len(t, most, 16, name)
+	require.Equal(t, 10_000, d.places.taken)
+	require.Equal(t, 301, d.places.parting)
+	for range 325 {
+		_, err = come(d, "greedy", "", &ended)
+		if err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, ErrFull, "an actor gets no more than others have by this")
+	require.Equal(t, 15, d.places.actors.Held("actor greedy"))
+	for i := range 1000 {
+		if _, err = come(d, fmt.Sprintf("late-%d", i), "", &ended); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, ErrFull, "no more than a sixteenth is on its way out")
+	for _, g := range guests {
+		g.Leave()
 		g.Leave()
 	}
-	require.LessOrEqual(t, len(d.knocks), maxKnockers)
-	require.Empty(t, d.addresses)
+	require.Zero(t, d.places.parting)
+	require.Zero(t, d.knocking)
+}
+
+// An actor is not refused for another that holds as much, and none loses its only connection to one.
+func TestAFullServerIsFairEnough(t *testing.T) {
+	var ended []string
+	d := newFullDoor(t, session.Limits{Address: func(*http.Request) string { return "" }}, 4)
+	for _, who := range []string{"ann", "ann", "bob", "cy"} {
+		_, err := come(d, who, "", &ended)
+		require.NoError(t, err)
+	}
+	_, err := come(d, "bob", "", &ended)
+	require.ErrorIs(t, err, ErrFull, "bob would have as much as ann has now")
+	dan, err := come(d, "dan", "", &ended)
+	require.NoError(t, err)
+	require.Equal(t, []string{"ann "}, ended)
+	_, err = come(d, "eve", "", &ended)
+	require.ErrorIs(t, err, ErrFull, "everyone has one")
+	dan.Leave()
+	_, err = come(d, "eve", "", &ended)
+	require.NoError(t, err)
+}
+
+// Guests without end from one address do not keep other addresses out.
+func TestTheHeaviestAddressMakesPlace(t *testing.T) {
+	var ended []string
+	d := newFullDoor(t, session.Limits{PerAddress: 2000}, 2000)
+	for i := range 2000 {
+		_, err := come(d, fmt.Sprintf("guest-%d", i), "203.0.113.7:1", &ended)
+		require.NoError(t, err)
+	}
+	for i := range 100 {
+		_, err := come(d, fmt.Sprintf("honest-%d", i), fmt.Sprintf("198.51.100.%d:1", i), &ended)
+		require.NoError(t, err)
+	}
+	require.Len(t, ended, 100)
+	require.NotContains(t, fmt.Sprint(ended), "honest")
+}
+
+// A handshake under way takes no place, and there are no more of them than places.
+func TestHandshakesTakeNoPlace(t *testing.T) {
+	var ended []string
+	d := newFullDoor(t, session.Limits{}, 3)
+	var waiting []*Guest
+	for range 3 {
+		g, err := d.Knock(from(""))
+		require.NoError(t, err)
+		waiting = append(waiting, g)
+	}
+	_, err := d.Knock(from(""))
+	require.ErrorIs(t, err, ErrFull)
+	waiting[0].Leave()
+	_, err = come(d, "ann", "", &ended)
+	require.NoError(t, err)
+	require.Equal(t, 2, d.knocking)
 }
 
 // However often sessions end, a guest is let in with an answer of the game's that came after the last end, or not.

@@ -31,6 +31,9 @@ func refusalOf(err error) refusal {
 	case errors.Is(err, ErrCrowded):
 		return refusal{http.StatusTooManyRequests, closeTryLater, "too many connections",
 			map[string]string{"Retry-After": "10"}}
+	case errors.Is(err, ErrFull):
+		return refusal{http.StatusServiceUnavailable, closeTryLater, "no more clients are taken here; try another server",
+			map[string]string{"Retry-After": "1"}}
 	case errors.Is(err, ErrLate):
 		return refusal{http.StatusServiceUnavailable, closeTryLater, "the game did not decide in time; try again",
 			map[string]string{"Retry-After": "1"}}

@@ -74,6 +74,7 @@ var elsewhere = map[string]string{
 	"bridge.Hooks.Regressed":     "tilefence_bridge_regressions_total",
 	"bridge.Hooks.Lost":          "tilefence_bridge_resyncs_total",
 	"relay.Hooks.ClientOpened":   "tilefence_relay_connected_total",
+	"relay.Hooks.Forged":         "tilefence_relay_forged_total",
 	"relay.Hooks.Queued":         "tilefence_relay_frames_out_total",
 	"checkpoint.Hooks.Truncated": "tilefence_checkpoint_truncated_total",
 	"admission.Hooks.Redirect":   "tilefence_admission_redirects_total",

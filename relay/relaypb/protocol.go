@@ -41,6 +41,7 @@ const (
 // as 1009 for a message over the relay's limit.
 const (
 	CloseGoingAway  = 1001 // the relay stops: connect to another one
+	CloseTryLater   = 1013 // the game does not answer in time, or the relay needs the place for another client
 	ClosePolicy     = 1008 // the client broke the protocol or a limit; an Error before it says which
 	CloseOverloaded = 1013 // the relay has no room: try later, or another one
 	CloseTooSlow    = 4001 // the client did not read fast enough for too long

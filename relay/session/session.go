@@ -79,9 +79,13 @@ type Limits struct {
 	Timeout time.Duration
 
 	// PerAddress is how many connections one address may have, and how many handshakes it may begin in a minute; more
-	// are answered 429. Of IPv6 it is the /64 that counts. Default: a quarter of the server's MaxClients.
+	// are answered 429. Of IPv6 it is the /64 that counts, and a /48 may have twice as many connections and four times
+	// as many handshakes. Default: a quarter of the server's MaxClients.
 	PerAddress int
-	// PerActor is how many connections one actor may have; more are answered 429. Default 16.
+	// PerActor is how many connections one actor may have; more are answered 429. Default 16. On a full server it is
+	// fewer: an actor that is to have at least as many as the newcomer even then gives its newest one, which is closed
+	// with status 1013. Strangers count by address. Where no actor has more than others, an address with more than a
+	// 64th of the server does.
 	PerActor int
 	// Address names the address of a request, for servers behind a load balancer: from a header that the load balancer
 	// sets and no client can. Default: the peer's, if it is no private or loopback address; those are not limited,
