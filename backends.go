@@ -48,6 +48,10 @@ type Backends struct {
 	// tiles otherwise sets its own.
 	Tiles func(fence.TileID) error
 
+	// Checked are further back ends of the game, such as those of plans and of matchmaking. Tile servers and gateways
+	// report in their Health what is wrong with their servers, as tile servers do of the others.
+	Checked []fence.Checker
+
 	// Keys prove tile servers and gateways to each other, see tilehttp.Keys. Without them every process that reaches a
 	// tile server's port, or is a member, is believed; the servers say so when they start. What Members carries is
 	// guarded by its own: gossip.Config.SecretKey.

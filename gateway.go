@@ -68,6 +68,7 @@ type GatewayServer struct {
 	keyed   bool
 
 	unreached, unrouted rising
+	conditions          conditions
 
 	ran atomic.Bool
 }
@@ -92,6 +93,8 @@ func NewGatewayServer(
 	}
 	c.Gateway.Allow = b.exists(c.Gateway.Allow)
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
+	g.conditions.of(b.Ledger)
+	g.conditions.more(b.Checked)
 	members := new(holders)
 	g.table = &route.Table{Known: members.lives}
 	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, c.Logger, members.changed); err != nil {
@@ -200,6 +203,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	})
 	c.start("membership", g.member.Run)
 	c.start("gateway", g.gateway.Run)
+	c.start("conditions", g.conditions.watch)
 	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients, g.cfg.Logger) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, g.cfg.Logger, g) })
 	c.onStop(func() { g.drain(ctx, "intents were under way when the gateway ended", g.clients.Drain) })

@@ -17,7 +17,7 @@ import (
 // Problem is something that keeps a server from doing its work. Plane and What are fixed texts, for alerts to match;
 // docs/operations.md says what to do.
 type Problem struct {
-	Plane string        // ticks, take-overs, rules, intents, delivery, views or checkpoints
+	Plane string        // ticks, take-overs, rules, intents, delivery, views, checkpoints or settings
 	What  string        // in words
 	Tiles int           // how many it concerns; zero: it is not about tiles
 	Tile  fence.TileID  // one of them: the one that has it for the longest
@@ -180,6 +180,7 @@ func (s *TileServer) Health() []Problem {
 		tileHealth(&t, s.cfg.Host.Tile.SuspectAfter, &all)
 	}
 	s.contests.add(&all)
+	s.conditions.add(&all)
 	if missing := s.consumers.missing.Load(); missing != nil {
 		all = append(all, *missing...)
 	}
@@ -253,6 +254,7 @@ func (g *GatewayServer) Health() []Problem {
 	if since := g.unreached.lately(peers.Failed + peers.Broken); since > troubleAfter {
 		all.add("intents", "connections to tile servers fail", 0, since)
 	}
+	g.conditions.add(&all)
 	// A tile without an owner is no fault of the gateway: a player may name any tile.
 	if since := g.unrouted.lately(g.router.Stats().Unread); since > troubleAfter {
 		all.add("intents", "the coordination store does not answer who owns tiles", 0, since)
@@ -263,6 +265,7 @@ func (g *GatewayServer) Health() []Problem {
 // Health says what is wrong with delivery.
 func (s *BridgeServer) Health() []Problem {
 	var all problems
+	s.conditions.add(&all)
 	st := s.bridge.Stats()
 	if since := s.failing.lately(st.StoreFailures); since > troubleAfter {
 		all.add("delivery", "the coordination store is not read", 0, since)
@@ -279,6 +282,7 @@ func (s *BridgeServer) Health() []Problem {
 // Health says what is wrong with the views that the relay serves.
 func (r *RelayServer) Health() []Problem {
 	var all problems
+	r.conditions.add(&all)
 	st := r.relay.Stats()
 	if since := r.failing.lately(st.RepairsFailed + st.MarksFailed); since > troubleAfter {
 		all.add("views", "the coordination store is not read", 0, since)

@@ -41,6 +41,7 @@ type RelayServer struct {
 	ran   atomic.Bool
 
 	failing, stale, forged rising
+	conditions             conditions
 
 	hearing sync.Mutex
 	deaf    deaf // guarded by hearing
@@ -82,8 +83,10 @@ func NewRelayServer(
 	if err != nil {
 		return nil, err
 	}
-	return &RelayServer{addr: addr, web: c.Web, relay: r, log: c.Logger,
-		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}, nil
+	server := &RelayServer{addr: addr, web: c.Web, relay: r, log: c.Logger,
+		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
+	server.conditions.of(b.Fanout, c.Relay.Views)
+	return server, nil
 }
 
 // Relay is the relay itself, for its figures and to end sessions.
@@ -109,6 +112,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 		}
 		return err
 	})
+	c.start("conditions", r.conditions.watch)
 	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler(), r.log) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, r.log, r) })
 	c.onStop(func() {

@@ -81,13 +81,14 @@ type TileServer struct {
 	hinter *fanout.Hinter
 	peers  *tilehttp.Client // for hand-overs
 
-	intents   *tilehttp.Handler
-	inbound   tilehttp.HandlerConfig
-	holders   holders
-	events    *slog.Logger  // of members, who may be many
-	lease     *addressLease // nil without Backends.Workers
-	consumers consumers     // of its tiles' streams
-	contests  contests
+	intents    *tilehttp.Handler
+	inbound    tilehttp.HandlerConfig
+	holders    holders
+	events     *slog.Logger  // of members, who may be many
+	lease      *addressLease // nil without Backends.Workers
+	consumers  consumers     // of its tiles' streams
+	contests   contests
+	conditions conditions // of its back ends
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -148,6 +149,8 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
+	s.conditions.of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
+	s.conditions.more(b.Checked)
 	s.consumers.host, s.consumers.log, s.consumers.after = s.host, b.Log, consumersAfter
 	return s, nil
 }
@@ -318,6 +321,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
 	c.start("host", s.host.Run)
 	c.start("consumers", s.consumers.watch)
+	c.start("conditions", s.conditions.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
 	balanced, tilt := context.WithCancel(ctx) // the rebalancer ends before the tiles are handed over
 	defer tilt()

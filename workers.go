@@ -43,6 +43,7 @@ type BridgeServer struct {
 	ran    atomic.Bool
 
 	failing, unpublished rising
+	conditions           conditions
 }
 
 // NewBridgeServer returns a bridge. A nil cfg means the defaults.
@@ -66,7 +67,9 @@ func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error)
 	if err != nil {
 		return nil, err
 	}
-	return &BridgeServer{bridge: br, share: s, log: orDiscard(c.Logger)}, nil
+	server := &BridgeServer{bridge: br, share: s, log: orDiscard(c.Logger)}
+	server.conditions.of(b.Fanout, b.Workers)
+	return server, nil
 }
 
 // Bridge is the bridge itself, for its figures.
@@ -85,6 +88,7 @@ func (s *BridgeServer) Run(ctx context.Context) error {
 	c := newCrew(ctx)
 	c.start("bridge", s.bridge.Run)
 	c.start("share", s.share.Run)
+	c.start("conditions", s.conditions.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
 	c.wait(ctx)
 	return c.stop()

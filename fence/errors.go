@@ -43,6 +43,8 @@ var (
 	ErrNeverOwned = errors.New("tile was never owned")
 	// ErrFunctions: the store's function library is missing or is not the one this program needs.
 	ErrFunctions = errors.New("store functions unusable")
+	// ErrSetting: a server's settings would lose what it is given. A *SettingError says which.
+	ErrSetting = errors.New("unsafe server setting")
 	// ErrAlreadyRun: Run was called twice: make a new one. Every type of the module that runs once returns it.
 	ErrAlreadyRun = errors.New("already run: make a new one")
 )
@@ -170,3 +172,18 @@ func (e *FunctionsError) Error() string {
 
 // Is matches ErrFunctions.
 func (e *FunctionsError) Is(target error) bool { return target == ErrFunctions }
+
+// SettingError is a setting or a property of a server with which it would lose what it is given.
+type SettingError struct {
+	Node    string // address of the server
+	Setting string // as in the server's configuration
+	Value   string // what it is
+	Detail  string // what would be lost, and what to do
+}
+
+func (e *SettingError) Error() string {
+	return fmt.Sprintf("%s: %v: %s is %s: %s", e.Node, ErrSetting, e.Setting, e.Value, e.Detail)
+}
+
+// Is matches ErrSetting.
+func (e *SettingError) Is(target error) bool { return target == ErrSetting }

@@ -18,7 +18,8 @@ func TestErrorClasses(t *testing.T) {
 	classes := []error{fence.ErrStale, fence.ErrReplay, fence.ErrBehind, fence.ErrForked, fence.ErrNoOwner,
 		fence.ErrRegress,
 		fence.ErrUncommitted, fence.ErrChecksum, fence.ErrInvalidArgument, fence.ErrUnconfirmed, fence.ErrNotApplied,
-		fence.ErrUnknownOutcome, fence.ErrCorrupt, fence.ErrLost, fence.ErrNeverOwned, fence.ErrFunctions}
+		fence.ErrUnknownOutcome, fence.ErrCorrupt, fence.ErrLost, fence.ErrNeverOwned, fence.ErrFunctions,
+		fence.ErrSetting}
 	for err, want := range map[error][]error{
 		&fence.RefusedError{Reason: fence.ErrStale}:                            {fence.ErrStale},
 		&fence.RefusedError{Reason: fence.ErrChecksum}:                         {fence.ErrChecksum},
@@ -30,6 +31,7 @@ func TestErrorClasses(t *testing.T) {
 		&fence.CorruptError{What: "snapshot"}: {fence.ErrCorrupt},
 		&fence.LostError{}:                    {fence.ErrLost},
 		&fence.FunctionsError{}:               {fence.ErrFunctions},
+		&fence.SettingError{}:                 {fence.ErrSetting},
 	} {
 		require.NotEmpty(t, err.Error())
 		wrapped := fmt.Errorf("somewhere: %w", err)

@@ -241,3 +241,12 @@ func validateWriter(tile TileID, epoch Epoch, contact string, tick Tick) error {
 	}
 	return nil
 }
+
+// Checker is a back end whose servers can lack what it needs: their settings, their version, a function library, the
+// number of their replicas.
+type Checker interface {
+	// Check returns what is wrong with the back end's servers: each error names one, and says what is wrong and what to
+	// do. It is called every second, and asks the servers again when they have changed, every five seconds while
+	// something is wrong, and every minute. A server that does not answer is not judged. It stops nothing.
+	Check(ctx context.Context) []error
+}

@@ -134,11 +134,11 @@ func TestSettingsThatLose(t *testing.T) {
 		return s.Load(t.Context())
 	}
 	without := strings.Replace(sound, "aof_enabled:1", "aof_enabled:0", 1)
-	require.ErrorIs(t, load(without, nil), redisfence.ErrSetting)
-	require.ErrorIs(t, load(strings.Replace(sound, "maxmemory:0", "maxmemory:1000", 1), nil), redisfence.ErrSetting)
+	require.ErrorIs(t, load(without, nil), fence.ErrSetting)
+	require.ErrorIs(t, load(strings.Replace(sound, "maxmemory:0", "maxmemory:1000", 1), nil), fence.ErrSetting)
 	for _, err := range []error{load(sound, nil), load(without, &redisfence.Config{AllowNoPersistence: true})} {
 		require.Error(t, err, "it has no functions")
-		require.NotErrorIs(t, err, redisfence.ErrSetting)
+		require.NotErrorIs(t, err, fence.ErrSetting)
 	}
 }
 

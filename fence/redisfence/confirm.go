@@ -108,15 +108,15 @@ func (s *Store) follow(
 		return r, false, err
 	}
 	info := question[0].Val()
-	if role := infoField(info, "role"); role != "master" {
+	if role := redislib.InfoField(info, "role"); role != "master" {
 		return r, false, fmt.Errorf("the node is not a master any more, but a %s", role)
 	}
 	if r.listed, err = s.countReplicas(question); err != nil {
 		return r, false, err
 	}
 	r.want = s.wanted(fence.AllReplicas, r.listed)
-	r.id = infoField(info, "master_replid")
-	if r.offset, err = strconv.ParseInt(infoField(info, "master_repl_offset"), 10, 64); err != nil {
+	r.id = redislib.InfoField(info, "master_replid")
+	if r.offset, err = strconv.ParseInt(redislib.InfoField(info, "master_repl_offset"), 10, 64); err != nil {
 		return r, false, fmt.Errorf("INFO replication gives no master_repl_offset: %w", err)
 	}
 	r.replicas = replicaOffsets(info)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // Connect asks the servers of o.Addrs, one after another, and returns the client for them: a *redis.ClusterClient if
@@ -20,21 +21,24 @@ import (
 // server loses is lost up to the tile's checkpoint. That is for development, and for games that one server carries.
 //
 // Errors: a *fence.ArgumentError for an empty list, an address that is not host:port, or several addresses of which the
-// first that answers is no node of a cluster. Otherwise the error names every server and why it did not answer.
+// first that answers is no node of a cluster. Otherwise the error names every server and why it did not answer: a
+// *fence.StoreError if one of them may answer later, so that the caller may try again.
 func Connect(ctx context.Context, o *redis.ClusterOptions) (redis.UniversalClient, error) {
 	if err := CheckAddresses(o.Addrs); err != nil {
 		return nil, err
 	}
 	var failed []error
+	later := false
 	for _, addr := range o.Addrs {
 		client := redis.NewClient(single(o, addr))
 		info, err := client.Info(ctx, "cluster").Result()
 		switch {
 		case err != nil:
 			_ = client.Close()
+			later = later || redislib.Unavailable(err)
 			failed = append(failed, fmt.Errorf("redis at %s: %w", addr, err))
 			continue
-		case infoField(info, "cluster_enabled") == "1":
+		case redislib.InfoField(info, "cluster_enabled") == "1":
 			_ = client.Close()
 			return redis.NewClusterClient(o), nil
 		case len(o.Addrs) > 1:
@@ -43,6 +47,9 @@ func Connect(ctx context.Context, o *redis.ClusterOptions) (redis.UniversalClien
 				Want: "one address, since " + addr + " is a single server, or nodes of one cluster"}
 		}
 		return client, nil
+	}
+	if later {
+		return nil, &fence.StoreError{Op: "connect", Outcome: fence.ErrNotApplied, Err: errors.Join(failed...)}
 	}
 	return nil, errors.Join(failed...)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // PipelineCommit adds to a pipeline what Store.Commit sends.
@@ -29,3 +30,6 @@ func (s *Store) AgeRenewal(tile fence.TileID, d time.Duration) {
 		s.renewals.at[tile] = at.Add(-d)
 	}
 }
+
+// ForgetChecks makes the next Check ask the servers, as a minute later or a change of the topology would.
+func ForgetChecks(s *Store) { s.checks = redislib.Checks{} }

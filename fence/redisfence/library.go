@@ -4,8 +4,6 @@ import (
 	"context"
 	"embed"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -26,17 +24,21 @@ func Library() string { return library.Text }
 var library = redislib.New(LibraryName, Revision, "tilefence_revision_v1", sources,
 	"prelude", "commit", "rebase", "snapshot", "mark", "trim", "expire", "register")
 
-// Load puts the function library on every master and checks that the servers keep what they are given: that
-// they do not evict (maxmemory-policy noeviction) and, unless Config.AllowNoPersistence is set, that they write
-// an append-only file. A library of a higher revision is left in place. It is safe to run from many processes
-// at once. Errors: a *SettingError or a *fence.FunctionsError names the server that
-// cannot be used and why; a *fence.StoreError one that could not be asked.
+// Load puts the function library on every master, and checks that all servers, masters and replicas, keep what they are
+// given: that they do not evict (maxmemory-policy noeviction) and, unless Config.AllowNoPersistence is set, that they
+// write an append-only file. A library of a higher revision is left in place. It is safe to run from many processes
+// at once. Check looks again while the servers run; Load logs what it finds besides.
+//
+// Errors: a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used and why; a
+// *fence.StoreError says that a master could not be asked. A replica that does not answer, or that
+// the cluster does not list yet, is not judged: Check does it when it is there.
 func (s *Store) Load(ctx context.Context) error {
 	s.warnOfSlowReload()
-	return redislib.EachMaster(ctx, s.client, func(ctx context.Context, node *redis.Client) error {
-		if err := s.checkSettings(ctx, node); err != nil {
-			return err
-		}
-		return library.LoadOn(ctx, node)
-	})
+	if err := library.LoadOnAll(ctx, s.client, s.needs()); err != nil {
+		return err
+	}
+	for _, wrong := range s.Check(ctx) {
+		s.cfg.Logger.Warn("redisfence: a server is not as it must be", "error", wrong)
+	}
+	return nil
 }

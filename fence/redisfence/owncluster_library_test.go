@@ -2,6 +2,7 @@ package redisfence_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -166,9 +167,9 @@ func settingsEviction(b *breakable) {
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-lru"} {
 		set("100mb", policy)
 		err := b.store.Load(b.Context())
-		var setting *redisfence.SettingError
+		var setting *fence.SettingError
 		require.ErrorAs(b, err, &setting)
-		require.ErrorIs(b, err, redisfence.ErrSetting)
+		require.ErrorIs(b, err, fence.ErrSetting)
 		require.Equal(b, []string{"maxmemory-policy", policy}, []string{setting.Setting, setting.Value})
 	}
 	set("100mb", "noeviction")
@@ -177,33 +178,55 @@ func settingsEviction(b *breakable) {
 	require.NoError(b, b.store.Load(b.Context()))
 }
 
-// settingsPersistence: a master that would come back empty from a restart is refused, also one with RDB files alone,
-// unless the store is told that none is meant to keep anything.
+// settingsPersistence: a server that would come back empty from a restart is refused, master or replica, also one with
+// RDB files alone, unless the store is told that none is meant to keep anything. What is switched off later is found.
 func settingsPersistence(b *breakable) {
 	careful, err := redisfence.New(b.client, nil)
 	require.NoError(b, err)
-	set := func(name, value string) {
+	set := func(nodes []string, name, value string) {
 		b.Helper()
-		b.eachMaster(func(ctx context.Context, node *redis.Client) error {
-			return node.ConfigSet(ctx, name, value).Err()
-		})
+		for _, addr := range nodes {
+			require.NoError(b, b.node(addr).ConfigSet(b.ctx(), name, value).Err())
+		}
 	}
 	b.Cleanup(func() {
-		_ = b.client.ForEachMaster(b.ctx(), func(ctx context.Context, node *redis.Client) error {
-			return errorsOf(node.ConfigSet(ctx, "appendonly", "no"), node.ConfigSet(ctx, "save", ""))
-		})
+		set(b.stack.CoordAddrs, "appendonly", "no")
+		set(b.stack.CoordAddrs, "save", "")
 	})
 	for _, save := range []string{"", "3600 1"} {
-		set("save", save)
+		set(b.stack.CoordAddrs, "save", save)
 		err := careful.Load(b.Context())
-		var setting *redisfence.SettingError
+		var setting *fence.SettingError
 		require.ErrorAs(b, err, &setting)
 		require.Equal(b, []string{"appendonly", "no"}, []string{setting.Setting, setting.Value})
 		require.ErrorContains(b, err, "AllowNoPersistence")
 		require.NoError(b, b.store.Load(b.Context()))
 	}
-	set("appendonly", "yes")
+	tile, _ := b.founded()
+	_, replica := b.serving(tile)
+	set(b.stack.CoordAddrs, "appendonly", "yes")
+	set([]string{replica.Addr()}, "appendonly", "no")
+	var setting *fence.SettingError
+	b.await("one replica is enough, as soon as the cluster lists it: it may be the next master", func() bool {
+		return errors.As(careful.Load(b.Context()), &setting)
+	})
+	require.Equal(b, "redis "+replica.Addr(), setting.Node)
+	set([]string{replica.Addr()}, "appendonly", "yes")
 	require.NoError(b, careful.Load(b.Context()))
+
+	watched, err := redisfence.New(b.client, nil)
+	require.NoError(b, err)
+	require.Empty(b, watched.Check(b.Context()))
+	set([]string{replica.Addr()}, "appendonly", "no")
+	var found []error
+	b.await("it is found", func() bool {
+		redisfence.ForgetChecks(watched)
+		found = watched.Check(b.Context())
+		return len(found) == 1
+	})
+	require.ErrorAs(b, found[0], &setting)
+	require.Equal(b, "redis "+replica.Addr(), setting.Node)
+	b.settle(follow(tile, 1, b.entries(tile)[0].Position)) // commits go on
 }
 
 // memoryFull: a server without memory refuses the whole commit; the same commit goes in later. What frees memory it

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // wanted is how many replicas must confirm, of so many that the node has.
@@ -58,7 +59,7 @@ func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	connected, err := strconv.Atoi(infoField(info, "connected_slaves"))
+	connected, err := strconv.Atoi(redislib.InfoField(info, "connected_slaves"))
 	if err != nil {
 		return 0, fmt.Errorf("INFO replication gives no connected_slaves: %w", err)
 	}
@@ -69,7 +70,7 @@ func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	promoted := strings.Trim(infoField(info, "master_replid2"), "0") != ""
+	promoted := strings.Trim(redislib.InfoField(info, "master_replid2"), "0") != ""
 	listed, err := replicasListed(nodes, promoted, s.cfg.IgnoreFailedReplicas)
 	if s.cfg.IgnoreFailedReplicas {
 		return listed, err // one that has just been declared failed may still be connected

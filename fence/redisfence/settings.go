@@ -2,15 +2,11 @@ package redisfence
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // topologyReload is how often Options makes a cluster's client look for a changed topology.
@@ -39,56 +35,19 @@ func (s *Store) warnOfSlowReload() {
 		"interval", c.Options().ClusterStateReloadInterval, "want", topologyReload)
 }
 
-// ErrSetting: a server's settings would lose what the fence relies on. A *SettingError says which.
-var ErrSetting = errors.New("unsafe server setting")
-
-// SettingError is a setting of a server with which it must not serve tiles.
-type SettingError struct {
-	Node    string // address of the server
-	Setting string // as in redis.conf
-	Value   string // what it is
-	Detail  string // what it would lose, and what to do
+// needs are what the store needs of its servers.
+func (s *Store) needs() redislib.Needs {
+	n := redislib.Needs{Evicted: "owners and streams", Replicas: s.cfg.MinReplicas}
+	if !s.cfg.AllowNoPersistence {
+		n.AppendOnly = "a master that restarts before a replica was promoted erases what its replicas have " +
+			"confirmed, and a replica may be the next master; set appendonly yes and appendfsync everysec on every node, or " +
+			"redisfence.Config.AllowNoPersistence"
+	}
+	return n
 }
 
-func (e *SettingError) Error() string {
-	return fmt.Sprintf("redis %s: %v: %s is %s: %s", e.Node, ErrSetting, e.Setting, e.Value, e.Detail)
-}
-
-// Is matches ErrSetting.
-func (e *SettingError) Is(target error) bool { return target == ErrSetting }
-
-// checkSettings asks only INFO, which needs no right to read the configuration (ACL).
-func (s *Store) checkSettings(ctx context.Context, node *redis.Client) error {
-	info, err := node.Info(ctx, "memory", "persistence", "replication").Result()
-	if err != nil {
-		return &fence.StoreError{Op: "load", Outcome: fence.ErrNotApplied,
-			Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
-	}
-	refused := func(setting, value, detail string) error {
-		return &SettingError{Node: node.Options().Addr, Setting: setting, Value: value, Detail: detail}
-	}
-	policy := infoField(info, "maxmemory_policy")
-	if limit, _ := strconv.ParseUint(infoField(info, "maxmemory"), 10, 64); limit > 0 && policy != "noeviction" {
-		return refused("maxmemory-policy", policy,
-			"Redis would delete owners and streams when memory runs out; set it to noeviction")
-	}
-	if infoField(info, "aof_enabled") != "1" && !s.cfg.AllowNoPersistence {
-		return refused("appendonly", "no",
-			"a master that restarts before a replica was promoted erases what its replicas have confirmed; "+
-				"set appendonly yes and appendfsync everysec on every node, or redisfence.Config.AllowNoPersistence")
-	}
-	if infoField(info, "role") == "master" && infoField(info, "connected_slaves") == "0" && !s.cfg.AllowNoReplicas {
-		s.cfg.Logger.Warn("redisfence: a master has no replica: no tile of its shard begins until it has one; for a "+
-			"server that is to have none set redisfence.Config.AllowNoReplicas", "node", node.Options().Addr)
-	}
-	return nil
-}
-
-func infoField(info, name string) string {
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(v)
-		}
-	}
-	return ""
+// Check implements fence.Checker: what Load checks, and whether each master has Config.MinReplicas connected and can
+// write its append-only file. It puts the function library on masters that lack it. Commits go on, whatever it finds.
+func (s *Store) Check(ctx context.Context) []error {
+	return library.Check(ctx, s.client, s.needs(), &s.checks)
 }

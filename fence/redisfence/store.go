@@ -38,7 +38,7 @@ type Config struct {
 	// it; the tile starts over from its checkpoint. MinReplicas must then be zero.
 	AllowNoReplicas bool
 
-	// AllowNoPersistence makes Load accept masters without an append-only file. By default it refuses them: a
+	// AllowNoPersistence makes Load accept servers without an append-only file. By default it refuses them: a
 	// master that is restarted before a replica was promoted comes back empty, or with its last RDB file, and
 	// its replicas discard what they have confirmed. Set it for development, if no tile is Replicated, or if
 	// whatever restarts a master waits until a replica was promoted.
@@ -78,6 +78,7 @@ type Store struct {
 	nodes  nodes
 
 	renewals renewals
+	checks   redislib.Checks
 }
 
 // Sizes of calls, beside their payloads.
@@ -86,7 +87,10 @@ const (
 	byItself = math.MaxInt // what no lane takes
 )
 
-var _ fence.Store = (*Store)(nil)
+var (
+	_ fence.Store   = (*Store)(nil)
+	_ fence.Checker = (*Store)(nil)
+)
 
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to
 // close. It does no I/O; call Load before the first commit. A nil cfg means the defaults.

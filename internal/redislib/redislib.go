@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,7 +43,8 @@ func New(name string, revision int64, ask string, sources embed.FS, parts ...str
 	return l
 }
 
-// LoadOn puts the library on one master unless it, or a newer one, is there. Its error is a *fence.FunctionsError.
+// LoadOn puts the library on one master unless it, or a newer one, is there. Its error is a *fence.FunctionsError, or a
+// *fence.StoreError if the server does not answer, or not yet.
 func (l *Library) LoadOn(ctx context.Context, node *redis.Client) error {
 	unusable := func(format string, args ...any) error {
 		return &fence.FunctionsError{Node: node.Options().Addr, Detail: fmt.Sprintf(format, args...)}
@@ -50,6 +52,10 @@ func (l *Library) LoadOn(ctx context.Context, node *redis.Client) error {
 	for range 3 {
 		revision, digest, err := l.on(ctx, node)
 		switch {
+		case errors.Is(err, fence.ErrFunctions):
+			return err
+		case Unavailable(err):
+			return unanswered(node, err)
 		case err != nil:
 			return unusable("%v", err)
 		case revision > l.Revision, revision == l.Revision && digest == l.digest && !l.altered(ctx, node):
@@ -66,11 +72,18 @@ func (l *Library) LoadOn(ctx context.Context, node *redis.Client) error {
 		switch {
 		case err == nil:
 			return nil
+		case Unavailable(err):
+			return unanswered(node, err)
 		case !strings.Contains(err.Error(), "already exists"):
 			return unusable("FUNCTION LOAD: %v (Redis 7.0 or later is needed)", err)
 		}
 	}
 	return unusable("another library has the name %s or its functions, but no %s", l.Name, l.ask)
+}
+
+func unanswered(node *redis.Client, err error) error {
+	return &fence.StoreError{Op: "load functions", Outcome: fence.ErrNotApplied,
+		Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
 }
 
 // altered reports whether the library's source differs from ours although its digest says that it is the same. A
@@ -94,7 +107,8 @@ func (l *Library) on(ctx context.Context, node *redis.Client) (revision int64, d
 		digest, _ = reply[1].(string)
 	}
 	if revision < 1 || digest == "" {
-		return 0, "", fmt.Errorf("%s answers %v", l.ask, reply)
+		return 0, "", &fence.FunctionsError{Node: node.Options().Addr,
+			Detail: fmt.Sprintf("%s answers %v", l.ask, reply)}
 	}
 	return revision, digest, nil
 }

@@ -3,7 +3,6 @@ package redislib
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -42,24 +41,6 @@ func EachMaster(
 		return c.ForEachMaster(ctx, f)
 	}
 	return f(ctx, client.(*redis.Client))
-}
-
-// LoadOnAll puts the library on every master that evicts nothing; evicts is the error of one that does. Another error
-// is a *fence.FunctionsError, or a *fence.StoreError if a server could not be asked.
-func (l *Library) LoadOnAll(
-	ctx context.Context, client redis.UniversalClient, evicts func(node *redis.Client) error,
-) error {
-	return EachMaster(ctx, client, func(ctx context.Context, node *redis.Client) error {
-		info, err := node.Info(ctx, "memory").Result()
-		switch {
-		case err != nil:
-			return &fence.StoreError{Op: "load", Outcome: fence.ErrNotApplied,
-				Err: fmt.Errorf("redis %s: %w", node.Options().Addr, err)}
-		case !strings.Contains(info, "maxmemory:0\r\n") && !strings.Contains(info, "maxmemory_policy:noeviction"):
-			return evicts(node)
-		}
-		return l.LoadOn(ctx, node)
-	})
 }
 
 // Settle clears the error of a function call whose reply was read whole. A connection that breaks in the middle of a

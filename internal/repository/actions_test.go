@@ -28,7 +28,8 @@ func TestActionsArePinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, action := range unpinned(string(content)) {
-			t.Errorf("%s: uses %s: name the commit by its 40 hex digits, and the release as # v1.2.3 behind it", name, action)
+			t.Errorf("%s: uses %s: name the commit by its 40 hex digits, and the release as # v1.2.3 behind it",
+				name, action)
 		}
 	}
 	if workflows == 0 {

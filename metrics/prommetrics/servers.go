@@ -160,12 +160,13 @@ func readHost(all []tile.Status) (s hostStats) {
 type healthStats struct{ Problems planes }
 
 // planes counts what keeps servers from their work, as HealthHandler says it, by plane.
-type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints int }
+type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints, Settings int }
 
 func readHealth(all []tilefence.Problem) (s healthStats) {
 	p := &s.Problems
 	of := map[string]*int{"ticks": &p.Ticks, "take-overs": &p.TakeOvers, "rules": &p.Rules, "intents": &p.Intents,
-		"delivery": &p.Delivery, "views": &p.Views, "checkpoints": &p.Checkpoints}
+		"delivery": &p.Delivery, "views": &p.Views, "checkpoints": &p.Checkpoints,
+		"settings": &p.Settings}
 	for _, problem := range all {
 		if count := of[problem.Plane]; count != nil {
 			*count++

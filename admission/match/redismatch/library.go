@@ -4,9 +4,6 @@ import (
 	"context"
 	"embed"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -23,12 +20,20 @@ var sources embed.FS
 var library = redislib.New(LibraryName, Revision, "tilefence_match_revision_v1", sources,
 	"queue", "claim", "finish", "seats", "register")
 
-// Load puts the function library on every master, and checks that the servers do not evict keys. A library of a higher
-// revision is left in place. Any number of processes may load it at once. Errors: a *fence.FunctionsError or a
-// *redisfence.SettingError names the server and what to do.
-func (s *Store) Load(ctx context.Context) error {
-	return library.LoadOnAll(ctx, s.client, func(node *redis.Client) error {
-		return &redisfence.SettingError{Node: node.Options().Addr, Setting: "maxmemory-policy", Value: "not noeviction",
-			Detail: "Redis would delete tickets and seats when memory runs out; set it to noeviction"}
-	})
+// Load puts the function library on every master, and checks that no server, master or replica, evicts keys. A library
+// of a higher revision is left in place. Any number of processes may load it at once. Errors: a *fence.FunctionsError
+// or a *fence.SettingError names the server and what to do; a *fence.StoreError one that could not be asked.
+func (s *Store) Load(ctx context.Context) error { return library.LoadOnAll(ctx, s.client, s.needs()) }
+
+// Check implements fence.Checker: what Load checks, and whether each master has Config.Replicas connected.
+func (s *Store) Check(ctx context.Context) []error {
+	return library.Check(ctx, s.client, s.needs(), &s.checks)
+}
+
+func (s *Store) needs() redislib.Needs {
+	n := redislib.Needs{Evicted: "tickets and seats"}
+	if !s.cfg.NoReplicas {
+		n.Replicas = s.cfg.Replicas
+	}
+	return n
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 )
@@ -36,7 +35,7 @@ func TestServers(t *testing.T) {
 
 	each("config", "set", "maxmemory-policy", "allkeys-lru")
 	each("config", "set", "maxmemory", "1gb")
-	var setting *redisfence.SettingError
+	var setting *fence.SettingError
 	require.ErrorAs(t, store.Load(t.Context()), &setting)
 	require.Equal(t, "maxmemory-policy", setting.Setting)
 	each("config", "set", "maxmemory", "0")

@@ -34,11 +34,13 @@ type Store struct {
 	client    redis.UniversalClient
 	cfg       Config
 	functions string // what their names begin with
+	checks    redislib.Checks
 }
 
 var (
-	_ match.Store = (*Store)(nil)
-	_ match.Seats = (*Store)(nil)
+	_ match.Store   = (*Store)(nil)
+	_ match.Seats   = (*Store)(nil)
+	_ fence.Checker = (*Store)(nil)
 )
 
 // New returns a store on a *redis.ClusterClient, made with redisfence.Options, or on a *redis.Client of a
@@ -55,7 +57,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if check.Err != nil {
 		return nil, check.Err
 	}
-	return &Store{client, c, "tilefence_match_"}, nil
+	return &Store{client: client, cfg: c, functions: "tilefence_match_"}, nil
 }
 
 // Base begins every key of a shard. It is part of the wire contract.

@@ -154,6 +154,9 @@ func TestServerLimits(t *testing.T) {
 	require.ErrorAs(t, err, &limit)
 	require.Equal(t, int64(1<<20), limit.MaxPayload)
 	require.ErrorIs(t, err, fence.ErrNotApplied)
+	found := f.Check(t.Context())
+	require.Len(t, found, 1)
+	require.ErrorAs(t, found[0], &limit)
 }
 
 // TestPermissions: what the server forbids is an error of the call, and not a silence.

@@ -125,6 +125,17 @@ func checkLimit(conn *nats.Conn) error {
 	return nil
 }
 
+// Check implements fence.Checker: the limit of the server that the connection leads to, see LimitError.
+func (f *Fanout) Check(context.Context) []error {
+	if up, _ := f.link.state(); !up {
+		return nil
+	}
+	if err := checkLimit(f.conn); err != nil {
+		return []error{err}
+	}
+	return nil
+}
+
 // settle waits until the server has handled everything written so far, on a connection that was not lost meanwhile.
 func (f *Fanout) settle(ctx context.Context) error {
 	var last error

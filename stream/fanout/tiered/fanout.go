@@ -49,6 +49,16 @@ var (
 	_ fanout.HintSubscriber = (*Fanout)(nil)
 )
 
+// Check implements fence.Checker with what is wrong with the servers of both tiers.
+func (f *Fanout) Check(ctx context.Context) (wrong []error) {
+	for _, tier := range []any{f.ordinary, f.broker} {
+		if c, ok := tier.(fence.Checker); ok {
+			wrong = append(wrong, c.Check(ctx)...)
+		}
+	}
+	return wrong
+}
+
 // New returns a Fanout before two tiers; it does no I/O and starts nothing. A nil cfg means all defaults. A
 // *fence.ArgumentError names a tier that is missing, or a setting that is negative.
 func New(ordinary OrdinaryTier, broker BrokerTier, cfg *Config) (*Fanout, error) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -25,16 +24,18 @@ var library = redislib.New(LibraryName, Revision, "tilefence_plan_revision_v1", 
 
 // Load puts the function library on every master. A library of a higher revision is left in place. It is safe to run
 // from many processes at once. Calls that find the library missing, on a new master, load it by themselves. It also
-// refuses a server that would evict: requests, claims and usage events would go one by one.
+// refuses a server, master or replica, that would evict: requests, claims and usage events would go one by one.
 //
-// Errors: a *fence.FunctionsError names the server that cannot be used, and why; a *fence.StoreError one that could not
-// be asked.
-func (s *Store) Load(ctx context.Context) error {
-	return library.LoadOnAll(ctx, s.client, func(node *redis.Client) error {
-		return &fence.FunctionsError{Node: node.Options().Addr, Detail: "it evicts keys when memory runs out, and " +
-			"requests and usage events would be lost; set maxmemory-policy noeviction"}
-	})
+// Errors: a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used, and why; a
+// *fence.StoreError one that could not be asked.
+func (s *Store) Load(ctx context.Context) error { return library.LoadOnAll(ctx, s.client, needs) }
+
+// Check implements fence.Checker with what Load checks.
+func (s *Store) Check(ctx context.Context) []error {
+	return library.Check(ctx, s.client, needs, &s.checks)
 }
+
+var needs = redislib.Needs{Evicted: "requests and usage events"}
 
 // call is one invocation of a function.
 type call struct {

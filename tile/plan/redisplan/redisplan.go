@@ -57,6 +57,7 @@ type Store struct {
 	client   redis.UniversalClient
 	names    [shards]string // what the keys of each shard begin with
 	function string         // what the functions' names begin with
+	checks   redislib.Checks
 }
 
 // Config holds what has a default. The zero value is valid.
@@ -68,7 +69,10 @@ type Config struct {
 
 var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 
-var _ plan.Store = (*Store)(nil)
+var (
+	_ plan.Store    = (*Store)(nil)
+	_ fence.Checker = (*Store)(nil)
+)
 
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to close. The client
 // must obey deadlines (ContextTimeoutEnabled, see redisfence.Options), or a server that hangs delays others. New does
