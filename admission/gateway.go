@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -144,7 +145,8 @@ type Gateway struct {
 	crowds      *shaper[fence.TileID]
 	takeovers   *turns
 
-	counts counters
+	counts  counters
+	failing atomic.Pointer[map[fence.TileID]bool] // tiles that the last sweep gave up
 }
 
 // NewGateway returns a gateway. It does no I/O and starts nothing. Errors: a *fence.ArgumentError, as for a cfg with

@@ -493,7 +493,7 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 		for _, times := range r.world.applied {
 			assert.Equal(t, 1, times)
 		}
-		ids, err := r.ledger.Pending(t.Context(), time.Now().Add(time.Hour), 10)
+		ids, err := r.ledger.Pending(t.Context(), time.Time{}, time.Now().Add(time.Hour), 10)
 		require.NoError(t, err)
 		assert.Empty(t, ids)
 	})

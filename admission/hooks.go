@@ -86,6 +86,7 @@ type SweepInfo struct {
 	Evidence int // of Resolved: those whose tile did not answer, but whose outcome the Reconciler found
 	Refunded int // of Resolved: those that never happened, as the Reconciler found, with their cost given back
 	Stuck    int // of Found: too old to be sent, and without evidence: see ErrExpired
+	Left     int // of Found: left to the next sweep, because their tile did not take them, or not in its time
 	Took     time.Duration
 	Err      error // the listing failed
 }

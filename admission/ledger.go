@@ -213,15 +213,16 @@ func (l *AdmissionLedger) Lookup(ctx context.Context, actionID string) (Artifact
 	return art, err
 }
 
-// Pending lists open actions without an attempt since before, the longest untouched first, at most
-// limit (1 to 1000). The list may lag by seconds. Call Attempt on each before delivering it.
+// Pending lists open actions whose last attempt was at from or later, and before the given time, the longest untouched
+// first, at most limit (1 to 1000). The list may lag by seconds. To go on, list from the time of the last one, which is
+// listed again. Call Attempt on each before delivering it.
 //
 // Errors: a *fence.ArgumentError; a *fence.StoreError.
-func (l *AdmissionLedger) Pending(ctx context.Context, before time.Time, limit int) ([]string, error) {
+func (l *AdmissionLedger) Pending(ctx context.Context, from, before time.Time, limit int) ([]PendingAction, error) {
 	if limit < 1 || limit > 1000 {
 		return nil, &fence.ArgumentError{Field: "limit", Value: limit, Want: "from 1 to 1000"}
 	}
-	return l.store.Pending(ctx, before, limit)
+	return l.store.Pending(ctx, from, before, limit)
 }
 
 // Credit mints amount (1 to MaxAmount) units of asset for owner, once per creditID: a retry changes

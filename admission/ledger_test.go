@@ -68,7 +68,7 @@ func TestLedger(t *testing.T) {
 	assert.Equal(t, stream.Fizzled, got.Outcome, "the first outcome wins")
 
 	for _, limit := range []int{0, 1001} {
-		_, err = ledger.Pending(ctx, time.Now(), limit)
+		_, err = ledger.Pending(ctx, time.Time{}, time.Now(), limit)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}
 	for _, bad := range []func() error{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -56,9 +57,9 @@ type Store interface {
 	// is none.
 	Lookup(ctx context.Context, actionID string) (Artifact, error)
 
-	// Pending lists the IDs of open actions whose last attempt was before the given time, the longest
+	// Pending lists open actions whose last attempt was at from or later, and before the given time, the longest
 	// untouched first, at most limit. It may lag behind other writes by seconds.
-	Pending(ctx context.Context, before time.Time, limit int) ([]string, error)
+	Pending(ctx context.Context, from, before time.Time, limit int) ([]PendingAction, error)
 
 	// Credit adds to an account's balance once per credit ID. The same credit again changes nothing;
 	// another credit under the ID is a *ReusedError. ErrBalanceLimit when the balance would exceed MaxAmount.
@@ -71,6 +72,13 @@ type Store interface {
 	// cannot be read is visited as a *fence.CorruptError. What is written meanwhile may be seen or not. visit makes no
 	// call of the Store.
 	Scan(ctx context.Context, visit func(Record) error) error
+}
+
+// PendingAction is an open action in the list of them.
+type PendingAction struct {
+	ActionID  string
+	Tile      fence.TileID // zero: the list does not have it
+	Attempted time.Time    // when the last attempt began
 }
 
 // Record is one record of a Store: an Account, an Artifact, a Credit or a *fence.CorruptError.

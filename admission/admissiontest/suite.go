@@ -122,17 +122,25 @@ func testPending(t *testing.T, s suite) {
 	_, err := s.store.Attempt(s.ctx, ids[0], "second", epoch)
 	require.NoError(t, err)
 
-	pending := func(before time.Duration, limit int) []string {
-		got, err := s.store.Pending(s.ctx, base.Add(before), limit)
+	pending := func(from, before time.Duration, limit int) (ids []string) {
+		got, err := s.store.Pending(s.ctx, base.Add(from), base.Add(before), limit)
 		require.NoError(t, err)
-		return got
+		for _, p := range got {
+			ids = append(ids, p.ActionID)
+			art := s.lookup(p.ActionID)
+			assert.Equal(t, art.Attempted, p.Attempted)
+			assert.Contains(t, []fence.TileID{art.Tile, 0}, p.Tile)
+		}
+		return ids
 	}
 	waittest.Until(t, func() bool {
-		return assert.ObjectsAreEqual(ids[2:], pending(time.Minute, 100))
+		return assert.ObjectsAreEqual(ids[2:], pending(0, time.Minute, 100))
 	}, 10*time.Second, 50*time.Millisecond, "settled and newly attempted actions must leave the list")
-	assert.Equal(t, ids[2:4], pending(time.Minute, 2))
-	assert.Equal(t, ids[2:3], pending(3*time.Second, 100), "the bound is exclusive")
-	assert.Empty(t, pending(0, 100))
+	assert.Equal(t, ids[2:4], pending(-time.Hour, time.Minute, 2))
+	assert.Equal(t, ids[2:3], pending(0, 3*time.Second, 100), "the bound is exclusive")
+	assert.Equal(t, ids[3:], pending(3*time.Second, time.Minute, 100), "the beginning is inclusive")
+	assert.Empty(t, pending(0, 0, 100))
+	assert.Empty(t, pending(time.Minute, 0, 100))
 	for _, id := range ids[2:] {
 		s.settle(id, stream.Applied, "")
 	}
@@ -187,7 +195,7 @@ func testCancelled(t *testing.T, s suite) {
 	assert.Zero(t, s.balance(who, "card").Balance)
 	_, err = s.store.Lookup(ctx, a.ActionID)
 	require.ErrorAs(t, err, &failed)
-	_, err = s.store.Pending(ctx, epoch, 1)
+	_, err = s.store.Pending(ctx, time.Time{}, epoch, 1)
 	require.ErrorAs(t, err, &failed)
 	require.ErrorAs(t, s.store.Credit(ctx, admission.Credit{ID: admission.NewActionID(), Owner: who, Asset: "card",
 		Amount: 1, At: epoch}), &failed)

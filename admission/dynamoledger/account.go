@@ -1,7 +1,6 @@
 package dynamoledger
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -83,32 +82,32 @@ func shardOf(actionID string) string {
 }
 
 // Pending implements admission.Store. The index lags behind the table, usually by milliseconds.
-func (s *Store) Pending(ctx context.Context, before time.Time, limit int) ([]string, error) {
-	type open struct {
-		id string
-		at uint64
-	}
-	var all []open
+func (s *Store) Pending(ctx context.Context, from, before time.Time, limit int) ([]admission.PendingAction, error) {
+	var all []admission.PendingAction
 	for shard := range uint32(openShards) {
 		err := s.persist(ctx, call{op: "pending"}, func(ctx context.Context) error {
 			out, err := s.client.Query(ctx, &dynamodb.QueryInput{
 				TableName: s.table, IndexName: ptr(openIndex), Limit: ptr(int32(limit)), // at most 1000
-				KeyConditionExpression:   ptr("#open = :shard AND #attempted_at < :before"),
+				KeyConditionExpression:   ptr("#open = :shard AND #attempted_at BETWEEN :from AND :last"),
 				ExpressionAttributeNames: dynamotx.Names("open", "attempted_at"),
 				ExpressionAttributeValues: item{":shard": dynamotx.Text(openShard(shard)),
-					":before": dynamotx.Number(before.UnixMilli())},
+					":from": dynamotx.Number(max(0, from.UnixMilli())),
+					":last": dynamotx.Number(max(0, from.UnixMilli(), before.UnixMilli()-1))},
 			})
 			if err != nil {
 				return err
 			}
 			for _, it := range out.Items {
 				d := decode(it)
-				o := open{id: strings.TrimPrefix(d.Text("pk"), actionPrefix),
-					at: d.Number("attempted_at", fence.MaxNumber)}
+				p := admission.PendingAction{ActionID: strings.TrimPrefix(d.Text("pk"), actionPrefix),
+					Attempted: time.UnixMilli(int64(d.Number("attempted_at", fence.MaxNumber))).UTC()}
+				if _, ok := it["tile"]; ok { // an index of keys only, as older tables have, lacks it
+					p.Tile, _ = fence.ParseTileID(d.Text("tile"))
+				}
 				if d.Err != nil {
 					return d.err()
 				}
-				all = append(all, o)
+				all = append(all, p)
 			}
 			return nil
 		})
@@ -116,10 +115,7 @@ func (s *Store) Pending(ctx context.Context, before time.Time, limit int) ([]str
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(all, func(a, b open) int { return cmp.Compare(a.at, b.at) })
-	var ids []string
-	for _, o := range all[:min(limit, len(all))] {
-		ids = append(ids, o.id)
-	}
-	return ids, nil
+	slices.SortStableFunc(all, func(a, b admission.PendingAction) int { return a.Attempted.Compare(b.Attempted) })
+	all = slices.DeleteFunc(all, func(p admission.PendingAction) bool { return !p.Attempted.Before(before) })
+	return all[:min(limit, len(all))], nil
 }

@@ -23,7 +23,7 @@
 // durations are milliseconds, but expires is in seconds, as DynamoDB wants it.
 //
 // The sparse global secondary index `open` (partition key open, a string; sort key attempted_at, a number;
-// keys only) holds open actions for Pending. They are spread over 16 partitions. The index costs one small
+// projected: tile) holds open actions for Pending. They are spread over 16 partitions. The index costs one small
 // write when an action is admitted and one when it ends.
 //
 // # Guarantees

@@ -194,7 +194,7 @@ func gatewayWork(t *testing.T, l *admission.AdmissionLedger, open []admission.Ar
 	t.Helper()
 	now, err := l.Now(t.Context())
 	require.NoError(t, err)
-	_, err = l.Pending(t.Context(), now.Add(time.Hour), 10)
+	_, err = l.Pending(t.Context(), time.Time{}, now.Add(time.Hour), 10)
 	require.NoError(t, err)
 	require.NoError(t, l.Credit(t.Context(), "bob", "gold", 1, "welcome"))
 	_, err = l.Balance(t.Context(), "bob", "gold")

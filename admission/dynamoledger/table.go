@@ -25,9 +25,10 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 			{AttributeName: ptr("attempted_at"), AttributeType: types.ScalarAttributeTypeN},
 		},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName:  ptr(openIndex),
-			KeySchema:  dynamotx.KeySchema([2]string{"open", "attempted_at"}),
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+			IndexName: ptr(openIndex),
+			KeySchema: dynamotx.KeySchema([2]string{"open", "attempted_at"}),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
+				NonKeyAttributes: []string{"tile"}},
 		}},
 	}, [2]string{"pk", "sk"})
 	if err != nil {

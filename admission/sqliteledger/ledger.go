@@ -190,19 +190,27 @@ func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
 }
 
 // Pending implements admission.Store; it does not lag.
-func (s *Store) Pending(ctx context.Context, before time.Time, limit int) (ids []string, err error) {
+func (s *Store) Pending(
+	ctx context.Context, from, before time.Time, limit int,
+) (pending []admission.PendingAction, err error) {
 	err = s.read(ctx, "pending", "", func(tx *sqlitedb.Tx) error {
-		ids = nil
-		return tx.Rows(
-			`SELECT action_id FROM artifacts WHERE outcome = 0 AND attempted_at < ? ORDER BY attempted_at LIMIT ?`,
-			[]any{millis(before), limit}, func(scan func(...any) error) error {
-				var id string
-				err := scan(&id)
-				ids = append(ids, id)
-				return err
+		pending = nil
+		return tx.Rows(`SELECT action_id, tile, attempted_at FROM artifacts
+			WHERE outcome = 0 AND attempted_at >= ? AND attempted_at < ? ORDER BY attempted_at LIMIT ?`,
+			[]any{millis(from), millis(before), limit}, func(scan func(...any) error) error {
+				var p admission.PendingAction
+				var tile string
+				var at int64
+				if err := scan(&p.ActionID, &tile, &at); err != nil {
+					return err
+				}
+				p.Tile, _ = fence.ParseTileID(tile) // an action that is damaged is found when it is read
+				p.Attempted = time.UnixMilli(at).UTC()
+				pending = append(pending, p)
+				return nil
 			})
 	})
-	return ids, err
+	return pending, err
 }
 
 // Credit implements admission.Store.

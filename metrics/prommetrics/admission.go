@@ -28,8 +28,9 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 	sweep := histogram(m, "admission_sweep_seconds", "Sweeps over pending actions.", slow)
 	swept := counters(m, "admission_swept_total",
 		"Pending actions that sweeps picked up; those of them now terminal, of "+
-			"these those settled by evidence and those given back; and those too old to be sent, without evidence.",
-		"what", "found", "resolved", "evidence", "refunded", "stuck")
+			"these those settled by evidence and those given back; those too old to be sent, without evidence; and "+
+			"those left to the next sweep.",
+		"what", "found", "resolved", "evidence", "refunded", "stuck", "left")
 	sweepsFailed := counter(m, "admission_sweep_failures_total", "Sweeps whose listing failed.")
 	return &admission.Hooks{
 		Admitted: admitted(m),
@@ -52,6 +53,7 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 			addSome(swept.of("evidence"), i.Evidence)
 			addSome(swept.of("refunded"), i.Refunded)
 			addSome(swept.of("stuck"), i.Stuck)
+			addSome(swept.of("left"), i.Left)
 			if i.Err != nil {
 				sweepsFailed.Inc()
 			}

@@ -363,11 +363,13 @@ func (l *ledger) Lookup(ctx context.Context, action string) (admission.Artifact,
 }
 
 // Pending implements admission.Store.
-func (l *ledger) Pending(ctx context.Context, before time.Time, limit int) ([]string, error) {
-	ids, err := reach(ctx, l, "pending", func(ctx context.Context) ([]string, error) {
-		return l.Store.Pending(ctx, before, limit)
+func (l *ledger) Pending(
+	ctx context.Context, from, before time.Time, limit int,
+) ([]admission.PendingAction, error) {
+	pending, err := reach(ctx, l, "pending", func(ctx context.Context) ([]admission.PendingAction, error) {
+		return l.Store.Pending(ctx, from, before, limit)
 	})
-	return ids, unread(err)
+	return pending, unread(err)
 }
 
 // pay counts what a player paid for, and got back.
