@@ -3,6 +3,7 @@ package plan_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/memplan"
+	"github.com/tilefence/tilefence/tile/plan/plantest"
 )
 
 // ledger is billing's own store, idempotent by the request.
@@ -74,5 +76,58 @@ func TestBillingIsAwayForAnHour(t *testing.T) {
 		stop()
 		require.EqualValues(t, w.Stats().Succeeded, len(bill.charge))
 		require.NotZero(t, bill.again, "an answer was lost")
+	})
+}
+
+// fussy is a ledger that refuses a batch with certain requests in it.
+type fussy struct {
+	mu     sync.Mutex
+	charge map[string]bool
+	bad    map[string]bool
+}
+
+func (f *fussy) Record(_ context.Context, events []plan.UsageEvent) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range events {
+		if f.bad[e.Entity] {
+			return errors.New("no such player")
+		}
+	}
+	for _, e := range events {
+		f.charge[e.Entity] = true
+	}
+	return nil
+}
+
+// TestAnEventThatIsRefusedHoldsUpNoOther: billing gets all others, and the refused ones when it takes them.
+func TestAnEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memplan.New()
+		b := plantest.NewBench(t, store)
+		bill := func(from, to int) {
+			for i := from; i < to; i++ {
+				r := b.Request(fmt.Sprint("ship", i))
+				b.Ask(r)
+				got := b.Claim(1)
+				require.True(t, b.Finish(got[0], plan.End{Usage: plan.Usage{Model: "m", Input: 1}}))
+			}
+		}
+		sink := &fussy{charge: map[string]bool{}, bad: map[string]bool{"ship0": true, "ship1": true, "ship77": true}}
+		biller, err := plan.NewBiller(store, sink, &plan.BillerConfig{Batch: 50, Logger: quiet})
+		require.NoError(t, err)
+		bill(0, 200)
+		stop := run(t, biller.Run)
+		time.Sleep(time.Minute)
+		bill(200, 300)
+		time.Sleep(time.Minute)
+		sink.mu.Lock()
+		require.Len(t, sink.charge, 297)
+		clear(sink.bad)
+		sink.mu.Unlock()
+		time.Sleep(time.Minute)
+		stop()
+		require.Len(t, sink.charge, 300)
+		require.Empty(t, b.Events())
 	})
 }

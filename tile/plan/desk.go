@@ -52,7 +52,7 @@ type DeskStats struct {
 	Asked     uint64 // requests that the store took
 	Turns     uint64 // turns of a tile that were answered
 	TurnsLost uint64 // turns of a tile that failed, and were made again with the next tick
-	Full      uint64 // requests not taken: the tile had MaxOutstanding
+	Full      uint64 // requests not taken: the tile had MaxOutstanding, or the requester MaxOfRequester
 	Applied   uint64 // plans that the rules accepted
 	Refused   uint64 // plans that the rules did not accept: the entity is dead, or the state has changed
 	Undecided uint64 // plans that the tile could not decide on: it moved, or stalled
@@ -128,10 +128,10 @@ func (d *Desk) ticked(id fence.TileID) {
 	wait.Wake(s.wake)
 }
 
-// Ask leaves a request; it returns at once and does no I/O. asked is false if the entity waits for a plan already, or
-// if this process does not serve the tile: call it again in a later tick, with what is then true. A player's request is
-// kept while another one of the entity is in flight, the latest of them, and is sent as soon as it can be.
-// The error is a *fence.ArgumentError.
+// Ask leaves a request; it returns at once and does no I/O. asked is false if the entity waits for a plan already, if
+// the tile has MaxOutstanding or the requester MaxOfRequester entities that wait, or if this process does not serve
+// the tile: call it again in a later tick, with what is then true. A player's request is kept while another one of the
+// entity is in flight, the latest of them, and is sent as soon as it can be. The error is a *fence.ArgumentError.
 //
 // Ask may be called from anywhere, Rules.Resolve included.
 func (d *Desk) Ask(r Request) (asked bool, err error) {
@@ -142,7 +142,7 @@ func (d *Desk) Ask(r Request) (asked bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := d.tiles[r.Tile]; t != nil {
-		return t.ask(r), nil
+		return t.ask(r, &d.stats), nil
 	}
 	return false, nil
 }
@@ -282,7 +282,7 @@ func (d *Desk) settleOne(ctx context.Context, turn *Turn, r *TurnReply) error {
 func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
 	info := AnswerInfo{Request: a.request, Kind: a.kind, Took: time.Since(a.since)}
 	if a.kind != Planned {
-		t.free(a.request.Entity)
+		t.free(a.request.Entity, &d.stats)
 		d.submitting.Go(func() { hook.Call(d.cfg.Answered, info) })
 		return
 	}
@@ -293,7 +293,7 @@ func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
 		outcome, err := d.decide(ctx, t, a)
 		info.Applied, info.Err = outcome == stream.Applied, err
 		d.mu.Lock()
-		t.free(a.request.Entity)
+		t.free(a.request.Entity, &d.stats)
 		switch {
 		case err != nil:
 			d.stats.Undecided++
@@ -307,8 +307,12 @@ func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
 	})
 }
 
-// retryAfter is the pause before a plan is submitted again that the tile could not take, or answered without outcome.
-const retryAfter = 100 * time.Millisecond
+// A plan is submitted again, if the tile could not take it or answered without outcome, after a random pause that
+// doubles with each try: a tile that is overloaded has thousands of them.
+const (
+	retryAfter = 100 * time.Millisecond
+	retryMost  = 3 * time.Second
+)
 
 // decide submits a plan until the tile has decided on it, or does not serve any longer, or the plan is too old. The
 // action ID makes repetitions harmless.
@@ -316,13 +320,13 @@ func (d *Desk) decide(ctx context.Context, t *deskTile, a *answered) (stream.Out
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AnswerTTL)
 	defer cancel()
 	in := tile.Intent{Tile: t.id, ActionID: "plan-" + a.request.ID, Actor: a.request.Entity, Body: a.body}
-	for {
+	for try := 1; ; try++ {
 		outcome, err := d.submit(ctx, in)
 		again := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrUnresolved)
 		if err == nil || !again || !d.serves(t) {
 			return outcome, err
 		}
-		if !wait.For(ctx, retryAfter) {
+		if !wait.For(ctx, wait.Backoff(retryAfter, retryMost, try)) {
 			return 0, err
 		}
 	}

@@ -13,11 +13,12 @@ type deskTile struct {
 	epoch    fence.Epoch
 	list     bool // the next turn lists what is outstanding
 	entities map[string]*entity
-	asks     []string      // entities with a request that the store has not answered to
-	seen     []Receipt     // of answers that the store may still have
-	turned   time.Time     // when the last turn was taken
-	looked   time.Time     // when a turn listed last
-	took     time.Duration // from a request to its plan, averaged over the last ones
+	shares   map[string]int // entities by the requester of their request
+	asks     []string       // entities with a request that the store has not answered to
+	seen     []Receipt      // of answers that the store may still have
+	turned   time.Time      // when the last turn was taken
+	looked   time.Time      // when a turn listed last
+	took     time.Duration  // from a request to its plan, averaged over the last ones
 }
 
 // entity is one that waits for a plan.
@@ -38,7 +39,8 @@ type answered struct {
 }
 
 func newDeskTile(id fence.TileID, epoch fence.Epoch) *deskTile {
-	return &deskTile{id: id, epoch: epoch, list: true, entities: map[string]*entity{}, took: turnLatest * turnPart}
+	return &deskTile{id: id, epoch: epoch, list: true, entities: map[string]*entity{}, shares: map[string]int{},
+		took: turnLatest * turnPart}
 }
 
 // A tile that ticks fast does not turn with each tick: a turn takes the store's time, commits to the same node wait for
@@ -76,15 +78,20 @@ func (t *deskTile) due(now time.Time) bool {
 	return now.Sub(t.turned) >= every
 }
 
-// ask takes a request into the next turn, if the entity has none in flight.
-func (t *deskTile) ask(r Request) bool {
+// ask takes a request into the next turn, if the entity has none in flight, and the tile and the requester have room.
+func (t *deskTile) ask(r Request, stats *DeskStats) bool {
 	e := t.entities[r.Entity]
 	if e != nil && r.Tier != Player {
 		return false
 	}
+	if e == nil && len(t.entities) >= MaxOutstanding || r.Requester != "" && t.shares[r.Requester] >= MaxOfRequester &&
+		(e == nil || e.request.Requester != r.Requester) {
+		stats.Full++
+		return false
+	}
 	r.ID = rand.Text()
 	if e == nil {
-		t.entities[r.Entity] = &entity{request: r, since: time.Now(), asking: true}
+		t.add(&entity{request: r, since: time.Now(), asking: true})
 		t.asks = append(t.asks, r.Entity)
 		return true
 	}
@@ -95,9 +102,36 @@ func (t *deskTile) ask(r Request) bool {
 	return true
 }
 
+// add and remove keep account of the requesters' shares.
+func (t *deskTile) add(e *entity) {
+	t.entities[e.request.Entity] = e
+	t.count(e.request.Requester, 1)
+}
+
+func (t *deskTile) remove(name string) {
+	if e := t.entities[name]; e != nil {
+		t.count(e.request.Requester, -1)
+		delete(t.entities, name)
+	}
+}
+
+func (t *deskTile) count(requester string, n int) {
+	if t.shares[requester] += n; t.shares[requester] == 0 {
+		delete(t.shares, requester)
+	}
+}
+
+// replace gives an entity another request.
+func (t *deskTile) replace(e *entity, r Request) {
+	t.count(e.request.Requester, -1)
+	e.request = r
+	t.count(r.Requester, 1)
+}
+
 // promote asks the store for the player's request that waits behind another one: it takes its place, unless that runs.
 func (t *deskTile) promote(e *entity) {
-	e.request, e.next, e.asking = *e.next, nil, true
+	t.replace(e, *e.next)
+	e.next, e.asking = nil, true
 	t.asks = append(t.asks, e.request.Entity)
 }
 
@@ -149,7 +183,7 @@ func (t *deskTile) asked(r *Request, reply AskReply, stats *DeskStats) {
 	switch {
 	case reply.ID == "":
 		stats.Full++
-		delete(t.entities, r.Entity)
+		t.remove(r.Entity)
 		return
 	case reply.Taken:
 		stats.Asked++
@@ -170,23 +204,24 @@ func (t *deskTile) listed(r *TurnReply, stats *DeskStats) {
 		l := r.Listed[i]
 		inStore[l.Entity] = true
 		if e := t.entities[l.Entity]; e == nil {
-			t.entities[l.Entity] = &entity{request: l, since: time.Now().Add(-l.Age)}
+			t.add(&entity{request: l, since: time.Now().Add(-l.Age)})
 		} else if !e.asking && !e.deciding {
-			e.request, e.since = l, time.Now().Add(-l.Age)
+			t.replace(e, l)
+			e.since = time.Now().Add(-l.Age)
 		}
 	}
 	for i := range r.Answers {
 		a := &r.Answers[i]
 		inStore[a.Entity] = true
 		if t.entities[a.Entity] == nil {
-			t.entities[a.Entity] = &entity{request: Request{Tile: t.id, Entity: a.Entity, ID: a.ID, Tier: Background},
-				since: time.Now()}
+			t.add(&entity{request: Request{Tile: t.id, Entity: a.Entity, ID: a.ID, Tier: Background},
+				since: time.Now()})
 		}
 	}
 	for name, e := range t.entities {
 		if !inStore[name] && !e.asking && !e.deciding {
 			stats.Missing++
-			t.free(name)
+			t.free(name, stats)
 		}
 	}
 }
@@ -220,13 +255,13 @@ func (t *deskTile) answer(a *Answer, stats *DeskStats) *answered {
 }
 
 // free ends an entity's waiting, or sends what a player has asked for meanwhile.
-func (t *deskTile) free(name string) {
+func (t *deskTile) free(name string, stats *DeskStats) {
 	e := t.entities[name]
 	if e == nil {
 		return
 	}
-	delete(t.entities, name)
+	t.remove(name)
 	if e.next != nil {
-		t.ask(*e.next)
+		t.ask(*e.next, stats)
 	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 func TestATileAt2HzTurnsWithEachTick(t *testing.T) {
 	tile := newDeskTile(0x8428309ffffffff, 1)
 	tile.list = false
-	tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background})
+	tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}, &DeskStats{})
 	now := time.Now()
 	for range 10 {
 		require.True(t, tile.due(now))
@@ -24,7 +25,7 @@ func TestATileAt2HzTurnsWithEachTick(t *testing.T) {
 func TestAPlanMayComeATenthLate(t *testing.T) {
 	tile := newDeskTile(1, 1)
 	tile.list = false
-	tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background})
+	tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}, &DeskStats{})
 	now := time.Now()
 	tile.turn(now)
 	for took, want := range map[time.Duration]time.Duration{0: turnSoonest, time.Second: turnSoonest,
@@ -53,13 +54,43 @@ func TestATileLooksWhatTheStoreHas(t *testing.T) {
 		return n.List
 	}
 	require.True(t, play(0), "the first turn")
-	require.True(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}))
+	require.True(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}, &DeskStats{}))
 	require.False(t, play(1))
 	now = now.Add(listAfter - time.Second)
 	require.False(t, play(1))
-	require.False(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}))
+	require.False(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}, &DeskStats{}))
 	now = now.Add(time.Second)
 	require.True(t, play(0))
 	require.EqualValues(t, 1, stats.Missing)
-	require.True(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}))
+	require.True(t, tile.ask(Request{Tile: tile.id, Entity: "kestrel", Tier: Background}, &DeskStats{}))
+}
+
+// TestOneRequesterHasAShare of what a tile may have outstanding, and the tile a bound of its own, before anything is
+// sent; what comes back by promotion counts.
+func TestOneRequesterHasAShare(t *testing.T) {
+	tile, stats := newDeskTile(1, 1), &DeskStats{}
+	ask := func(requester string, n int) bool {
+		return tile.ask(Request{Tile: 1, Entity: fmt.Sprint(requester, n), Requester: requester, Tier: Player}, stats)
+	}
+	for i := range MaxOfRequester {
+		require.True(t, ask("ann", i))
+	}
+	require.False(t, ask("ann", MaxOfRequester))
+	require.True(t, ask("ann", 0), "again, of an entity that she has")
+	require.True(t, ask("bob", 0))
+	tile.free("ann0", stats) // and what she has asked for meanwhile takes its place
+	require.Contains(t, tile.entities, "ann0")
+	require.False(t, ask("ann", MaxOfRequester))
+	tile.free("ann0", stats)
+	require.NotContains(t, tile.entities, "ann0")
+	require.True(t, ask("ann", MaxOfRequester))
+	for i := len(tile.entities); i < MaxOutstanding; i++ {
+		require.True(t, ask(fmt.Sprint("many", i/8), i))
+	}
+	require.False(t, ask("new", 0))
+	require.EqualValues(t, 3, stats.Full)
+	for name := range tile.entities {
+		tile.free(name, stats)
+	}
+	require.Len(t, tile.shares, 0, "%v", tile.shares)
 }

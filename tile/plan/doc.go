@@ -44,6 +44,10 @@
 //     worker (at least one of two or more) takes nothing else. Of eight slots that are filled while both wait, at least
 //     one goes to the background.
 //
+//   - Each tile has its turn: in each tier a worker takes the requests of tiles in turn, also those that failed and
+//     return, so that a tile with two thousand requests does not delay another one's. A tile has MaxOutstanding, and a
+//     requester MaxOfRequester of them.
+//
 //   - Nothing stays in progress. A claim has a lease by the store's clock and the worker renews it. A worker that dies
 //     or is paused loses its claims with the lease (8 s), a call that neither returns nor reports [Progress] in
 //     60 s is cancelled and fails. The result of a lost claim is refused. A failed request is run again after a pause

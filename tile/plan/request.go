@@ -15,6 +15,7 @@ const (
 	MaxWords       = 2 << 10            // bytes of a request's words
 	MaxBody        = tile.MaxIntentBody // bytes of a plan
 	MaxOutstanding = 2048               // requests and answers of one tile; more are not taken
+	MaxOfRequester = MaxOutstanding / 8 // of them, of one requester: the desk takes no more
 	MaxAsks        = 256                // requests of one Turn
 	MaxLetters     = 1000               // dead letters of one shard; the oldest make room
 	MaxError       = 512                // bytes of a failure's text that are kept

@@ -30,7 +30,9 @@ type Store interface {
 	// replies are in the order of the turns.
 	Turn(ctx context.Context, shard int, turns []Turn) []TurnReply
 
-	// Claim first returns to the queue what has waited out its pause or lost its lease, and then claims.
+	// Claim first returns to the queue what has waited out its pause or lost its lease, and then claims. Each tile has
+	// a queue of its own for each tier, and they have their turns: a tile with a thousand requests does not delay those
+	// of the others. What returns is the first of its own tile.
 	Claim(ctx context.Context, shard int, c Claim) (Claimed, error)
 
 	// Renew extends the leases of a worker's claims, and returns the IDs of those that it has lost.
@@ -151,7 +153,7 @@ type Claim struct {
 // Claimed is what a worker got, and what a shard still has for it.
 type Claimed struct {
 	Requests            []Request
-	Players, Background int // waiting, at most
+	Players, Background int // tiles that have some waiting, at most
 }
 
 // Held names a claim.
@@ -189,5 +191,5 @@ type Depth struct {
 	Busy                int           // running, or failed and waiting for the next attempt
 	Dead                int           // dead letters
 	Usage               int           // events that billing has not taken
-	Oldest              time.Duration // age of the request at the head of either queue
+	Oldest              time.Duration // age of the oldest request at the head of a queue
 }

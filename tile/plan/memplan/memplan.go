@@ -45,11 +45,53 @@ func New() *Store {
 type shard struct {
 	mu       sync.Mutex
 	requests map[string]*record
-	queues   [2][]string // IDs by tier; some have no record any more, or have moved to the other one
-	dead     []string    // oldest first
+	queues   [2]ring  // by tier
+	dead     []string // oldest first
 	usage    []plan.UsageEvent
 	events   int // ever stored
 	tiles    map[fence.TileID]*tile
+}
+
+// ring is the requests of a tier that wait, by tile. Each tile has its turn, so that none fills the queue of the rest.
+type ring struct {
+	turns []fence.TileID            // that have requests, the next one in turn first
+	tiles map[fence.TileID][]string // IDs; some have no record any more, or have moved to the other tier
+}
+
+func (r *ring) push(t fence.TileID, id string, first bool) {
+	if r.tiles == nil {
+		r.tiles = map[fence.TileID][]string{}
+	}
+	at := len(r.tiles[t])
+	if at == 0 {
+		r.turns = append(r.turns, t)
+	}
+	if first {
+		at = 0
+	}
+	r.tiles[t] = slices.Insert(r.tiles[t], at, id)
+}
+
+// pop takes the next request of the next tile in turn.
+func (r *ring) pop() (id string, found bool) {
+	if len(r.turns) == 0 {
+		return "", false
+	}
+	t := r.turns[0]
+	id, r.turns, r.tiles[t] = r.tiles[t][0], r.turns[1:], r.tiles[t][1:]
+	if len(r.tiles[t]) > 0 {
+		r.turns = append(r.turns, t)
+	} else {
+		delete(r.tiles, t)
+	}
+	return id, true
+}
+
+func (r *ring) len() (n int) {
+	for _, ids := range r.tiles {
+		n += len(ids)
+	}
+	return n
 }
 
 type tile struct {
@@ -222,16 +264,14 @@ func (s *shard) ask(t *tile, r plan.Request, now time.Time) plan.AskReply {
 	r.Epoch, r.Attempt = t.epoch, 0
 	t.flight[r.Entity] = r.ID
 	s.requests[r.ID] = &record{Request: r, state: waiting, queued: now}
-	s.push(r.Tier, r.ID)
+	s.queues[r.Tier-1].push(r.Tile, r.ID, false)
 	return plan.AskReply{ID: r.ID, Taken: true}
 }
 
-func (s *shard) push(t plan.Tier, id string) { s.queues[t-1] = append(s.queues[t-1], id) }
-
-// requeue returns a request to the head of its queue: it has waited longest.
+// requeue returns a request to the head of its tile's queue: it has waited longest there.
 func (s *shard) requeue(r *record) {
 	r.state = waiting
-	s.queues[r.Tier-1] = slices.Insert(s.queues[r.Tier-1], 0, r.ID)
+	s.queues[r.Tier-1].push(r.Tile, r.ID, true)
 }
 
 // Claim implements plan.Store.
@@ -262,20 +302,21 @@ func (s *Store) Claim(ctx context.Context, at int, c plan.Claim) (plan.Claimed, 
 	}
 	c.Any -= take(plan.Player, c.Any)
 	take(plan.Background, c.Any)
-	got.Players, got.Background = len(sh.queues[0]), len(sh.queues[1])
+	got.Players, got.Background = len(sh.queues[0].turns), len(sh.queues[1].turns)
 	return got, nil
 }
 
-// pop takes the next request of a tier from its queue, or nil.
+// pop takes the next request of a tier, or nil.
 func (s *shard) pop(t plan.Tier) *record {
-	for q := &s.queues[t-1]; len(*q) > 0; {
-		r := s.requests[(*q)[0]]
-		*q = (*q)[1:]
-		if r != nil && r.state == waiting && r.Tier == t {
+	for {
+		id, found := s.queues[t-1].pop()
+		if !found {
+			return nil
+		}
+		if r := s.requests[id]; r != nil && r.state == waiting && r.Tier == t {
 			return r
 		}
 	}
-	return nil
 }
 
 // sweep returns what is due to its queue.
@@ -411,7 +452,7 @@ func (s *Store) Depth(ctx context.Context, at int) (plan.Depth, error) {
 	sh, now := s.shards[at], time.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l := plan.Depth{Players: len(sh.queues[0]), Background: len(sh.queues[1]), Dead: len(sh.dead), Usage: len(sh.usage)}
+	l := plan.Depth{Players: sh.queues[0].len(), Background: sh.queues[1].len(), Dead: len(sh.dead), Usage: len(sh.usage)}
 	for _, r := range sh.requests {
 		switch r.state {
 		case resting, running:
@@ -470,7 +511,7 @@ func (s *shard) replay(id string) (plan.Tier, error) {
 	s.dead = slices.DeleteFunc(s.dead, func(d string) bool { return d == id })
 	t.flight[r.Entity] = id
 	r.state, r.Attempt, r.Epoch, r.queued = waiting, 0, t.epoch, time.Now()
-	s.push(r.Tier, id)
+	s.queues[r.Tier-1].push(r.Tile, id, false)
 	return r.Tier, nil
 }
 

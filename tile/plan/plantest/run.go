@@ -10,6 +10,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) plan.Store) {
 		{"StaleOwner", staleOwner},
 		{"Expired", expired},
 		{"Tiers", tiers},
+		{"TilesHaveTheirTurns", turns},
 		{"LeaseOver", leaseOver},
 		{"LostClaim", lostClaim},
 		{"Renewed", renewed},
@@ -217,10 +219,49 @@ func tiers(b *Bench) {
 	claim(plan.Claim{Any: 1, Players: 1, Background: true}, players[3], background[0])
 	claim(plan.Claim{Any: 2, Background: true}, background[1], background[2])
 	got := claim(plan.Claim{Any: 3}, players[4], players[5], background[3])
-	require.Equal(b, []int{0, 2}, []int{got.Players, got.Background})
+	require.Equal(b, []int{0, 1}, []int{got.Players, got.Background}, "tiles that have some")
 	claim(plan.Claim{Players: 3})
 	claim(plan.Claim{})
 	claim(plan.Claim{Any: 9, Background: true}, background[4], background[5])
+}
+
+// turns: a tile with many requests, and with many that fail, does not delay those of the others.
+func turns(b *Bench) {
+	other := *b
+	for other.Tile == b.Tile || plan.ShardOf(other.Tile, b.Shards()) != b.Shard {
+		other.Tile = NewTile()
+	}
+	var many []plan.Request
+	for i := range 50 {
+		many = append(many, b.PlayerRequest(fmt.Sprint("ship", i)))
+	}
+	b.Ask(many...)
+	few := []plan.Request{other.PlayerRequest("a"), other.PlayerRequest("b"), other.PlayerRequest("c")}
+	other.Ask(few...)
+	require.Equal(b, []string{many[0].ID, few[0].ID, many[1].ID, few[1].ID}, ids(slices.Concat(b.Claim(1), b.Claim(1),
+		b.Claim(1), b.Claim(1))))
+	first := b.Claim(20)
+	require.Len(b, first, 20)
+	require.Contains(b, ids(first), few[2].ID)
+
+	// What returns is the first of its own tile, and waits for that one's turn.
+	failing := 0
+	for _, r := range first {
+		if r.Tile == b.Tile {
+			require.True(b, b.Finish(r, plan.End{Kind: plan.Failed, Pause: time.Millisecond}))
+			failing++
+		}
+	}
+	time.Sleep(short)
+	b.ClaimAs(plan.Claim{}) // returns them
+	again := other.PlayerRequest("d")
+	other.Ask(again)
+	two := b.Claim(2)
+	require.Contains(b, ids(two), again.ID)
+	require.Contains(b, ids(first), two[slices.IndexFunc(two, func(r plan.Request) bool { return r.Tile == b.Tile })].ID)
+	d, err := b.Depth(b.Context(), b.Shard)
+	require.NoError(b, err)
+	require.Equal(b, 50-2-1, d.Players, "%d have failed, of which one runs again", failing)
 }
 
 func usageOnce(b *Bench) {

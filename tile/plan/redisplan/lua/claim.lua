@@ -2,9 +2,9 @@
 -- KEYS  1 requests
 -- ARGV  1 worker  2 lease, ms  3 slots for either tier  4 slots for players' requests, filled before  5 '1' if those of
 --       either tier begin with the background, else '0'  6 attempts after which a request whose lease ended is dead
--- Reply {'ok', players waiting, background waiting, {requests, see view}}; {'invalid', what}.
+-- Reply {'ok', tiles with players' requests waiting, the same of the background, {requests, see view}}; {'invalid', what}.
 
--- sweep returns to the head of their queues requests whose pause is over or whose worker has lost its lease.
+-- sweep returns to the head of their tiles' queues requests whose pause is over or whose worker has lost its lease.
 local function sweep(shard, attempts, at)
   local due = redis.call('ZRANGE', shard .. ':due', '-inf', at, 'BYSCORE', 'LIMIT', 0, SWEEP)
   local heard = {}
@@ -18,7 +18,7 @@ local function sweep(shard, attempts, at)
       r[STATE], r[WORKER] = WAITING, ''
       write(shard, id, r)
       redis.call('ZREM', shard .. ':due', id)
-      redis.call('LPUSH', shard .. QUEUES[r[TIER]], id)
+      push(shard, r[TIER], r[TILE], {id}, 'LPUSH')
       heard[r[TIER]] = true
     end
   end
@@ -26,11 +26,11 @@ local function sweep(shard, attempts, at)
   if heard['2'] then wake(shard, '2') end
 end
 
--- take gives up to n requests of a tier to a worker, and returns how many it found.
+-- take gives up to n requests of a tier to a worker, from each tile in turn, and returns how many it found.
 local function take(shard, tier, n, worker, lease, at, out)
   local records, due, took = {}, {}, 0
   while took < n do
-    local ids = redis.call('LPOP', shard .. QUEUES[tier], n - took)
+    local ids = pop(shard, tier, n - took)
     if not ids then break end
     local packed = redis.call('HMGET', shard .. ':requests', unpack(ids))
     for i, id in ipairs(ids) do

@@ -16,17 +16,26 @@ end
 
 -- depth. Counts what a shard holds.
 -- KEYS  1 requests
--- Reply {'ok', players, background, running or resting, dead, usage events, age of the oldest at the head, ms}.
+-- Reply {'ok', players, background, running or resting, dead, usage events, age of the oldest at the head of a tile's
+--       queue, ms}.
 local function depth(keys)
   local shard = shard_of(keys)
   if not shard then return invalid('keys') end
   local at, oldest = now(), 0
-  for _, queue in pairs(QUEUES) do
-    local id = redis.call('LINDEX', shard .. queue, 0)
-    local r = id and read(shard, id)
-    if r and r[STATE] == WAITING then oldest = math.max(oldest, at - r[QUEUED]) end
+  local waiting = {['1'] = 0, ['2'] = 0}
+  for tier, ring in pairs(QUEUES) do
+    for _, id in ipairs(redis.call('LRANGE', shard .. ring, 0, -1)) do
+      local n = 1
+      if id:sub(1, 1) == '=' then
+        local queue = queue_of(shard, tier, id:sub(2))
+        n, id = redis.call('LLEN', queue), redis.call('LINDEX', queue, 0)
+      end
+      waiting[tier] = waiting[tier] + n
+      local r = id and read(shard, id)
+      if r and r[STATE] == WAITING then oldest = math.max(oldest, at - r[QUEUED]) end
+    end
   end
-  return {'ok', redis.call('LLEN', shard .. ':player'), redis.call('LLEN', shard .. ':background'),
+  return {'ok', waiting['1'], waiting['2'],
     redis.call('ZCARD', shard .. ':due'), redis.call('ZCARD', shard .. ':dead'),
     redis.call('XLEN', shard .. ':usage'), oldest}
 end
@@ -74,7 +83,7 @@ local function letter(keys, args)
   r[STATE], r[ATTEMPT], r[QUEUED], r[ERROR] = WAITING, 0, now(), ''
   r[EPOCH] = redis.call('HGET', shard .. ':epochs', r[TILE]) or r[EPOCH]
   write(shard, id, r)
-  redis.call('RPUSH', shard .. QUEUES[r[TIER]], id)
+  push(shard, r[TIER], r[TILE], {id}, 'RPUSH')
   wake(shard, r[TIER])
   return {'ok'}
 end

@@ -4,8 +4,10 @@
 -- name of a game and a colon if it has one. The functions name the others after it:
 --
 --   requests    hash    ID to record, of everything that is not answered, dead letters included
---   player      list    IDs of waiting requests, by tier. An ID whose record is gone, is not waiting or has another
---   background  list    tier is skipped: a request that was promoted stays in the list that it was in
+--   player      list    '=T' of each tile T that has requests waiting, by tier: the next one in turn first. Libraries
+--   background  list    of revision 4 had the IDs of all requests here, in one queue; those are taken in their turn
+--   queue:N:T   list    IDs of a tile's waiting requests of tier N. An ID whose record is gone, is not waiting or has
+--                       another tier is skipped: a request that was promoted stays in the list that it was in
 --   due         zset    IDs of running and resting requests, by when they return to the queue, ms
 --   dead        zset    IDs of dead letters, by when they died, ms
 --   usage       stream  usage events
@@ -92,6 +94,33 @@ end
 
 local function wake(shard, tier)
   redis.call('SPUBLISH', shard .. ':wake', tier)
+end
+
+local function queue_of(shard, tier, tile) return shard .. ':queue:' .. tier .. ':' .. tile end
+
+-- push adds requests to the queue of their tile, at its end (RPUSH) or its head (LPUSH). A tile that had none has its
+-- turn after all others.
+local function push(shard, tier, tile, ids, where)
+  if redis.call(where, queue_of(shard, tier, tile), unpack(ids)) == #ids then
+    redis.call('RPUSH', shard .. QUEUES[tier], '=' .. tile)
+  end
+end
+
+-- pop takes from the next tile in turn its part of n requests, one at least, and returns them; nil if none waits.
+local function pop(shard, tier, n)
+  local ring = shard .. QUEUES[tier]
+  local tiles = redis.call('LLEN', ring)
+  while true do
+    local head = redis.call('LPOP', ring)
+    if not head then return nil end
+    if head:sub(1, 1) ~= '=' then return {head} end
+    local queue = queue_of(shard, tier, head:sub(2))
+    local ids = redis.call('LPOP', queue, math.max(1, math.floor(n / tiles)))
+    if ids then
+      if redis.call('LLEN', queue) > 0 then redis.call('RPUSH', ring, head) end
+      return ids
+    end
+  end
 end
 
 -- answer ends a request's flight.

@@ -89,7 +89,7 @@ local function ask(shard, keys, tile, epoch, asks, at)
   end
   for tier, ids in pairs(queued) do
     if #ids > 0 then
-      redis.call('RPUSH', shard .. QUEUES[tier], unpack(ids))
+      push(shard, tier, tile, ids, 'RPUSH')
       wake(shard, tier)
     end
   end
