@@ -89,7 +89,7 @@ type Cache struct {
 	count counters
 	reads chan struct{} // one element for each rebuild that reads the log
 
-	refused *slog.Logger // of views, sampled: who can write there can cause any number
+	refused *slog.Logger // of views, sampled: a process that can write there can cause any number
 }
 
 // maxReads is how many rebuilds of one Cache read the log at once: as many as a relay reads by itself, by default.

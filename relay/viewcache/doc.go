@@ -27,8 +27,8 @@
 //   - Every view handed out is one that a relay of the deployment read from the log: a value has a tag that only a
 //     relay with a key can make (HMAC-SHA256), over its tile, its position and its content, and the chain over all
 //     batches is computed anew. What fails that is logged (sampled), counted (Stats.Corrupt), removed, and read again.
-//     Who can write to the store and has no key can remove views and give back old ones, which a relay completes as it
-//     does any view.
+//     A process that can write to the store and has no key can remove views and give back old ones, which a relay
+//     completes as it does any view.
 //   - A version of impossible numbers freezes nothing: without a tag it is removed, and a stamp or token of the future
 //     is as good as none.
 //   - A version is never replaced by an older one. Epoch and sequence are compared in the step that stores; among equal

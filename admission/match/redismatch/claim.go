@@ -25,20 +25,22 @@ func (s *Store) Claim(ctx context.Context, shard string, c match.Claim) (match.H
 	if err := match.CheckClaim(c); err != nil {
 		return match.Holding{}, err
 	}
-	f, err := s.fenced(ctx, "claim", shard, c.Epoch, c.Worker, uint64(c.Epoch), millis(c.Lease), c.Limit)
+	f, err := s.fenced(ctx, "claim", shard, c.Epoch, c.Worker, uint64(c.Epoch), millis(c.Lease), c.Limit, 1)
 	if err != nil {
 		return match.Holding{}, err
 	}
 	h := match.Holding{Epoch: match.Epoch(f.number(0)), Arrivals: f.number(1), Busy: f.text(2) == "1"}
 	now := f.millis(3)
-	for i := 4; i+1 < len(f); i += 2 {
+	for i := 4; i+2 < len(f); i += 3 {
 		t := match.Candidate{Waited: now.Sub(f.millis(i + 1))}
-		if err := decode(f.text(i), &t.Ticket); err != nil {
-			return match.Holding{}, err
+		if decode(f.text(i), &t.Ticket) != nil || t.ID != f.text(i+2) {
+			// It can never be matched, and would be claimed again and again: what is left of it ends.
+			if _, _, err := s.call(ctx, "cancel", Base(shard), f.text(i+2)); err != nil {
+				return match.Holding{}, err
+			}
+			continue
 		}
-		if t.ID != "" {
-			h.Tickets = append(h.Tickets, t)
-		}
+		h.Tickets = append(h.Tickets, t)
 	}
 	return h, nil
 }
@@ -143,16 +145,19 @@ func (s *Store) Reclaim(ctx context.Context, shard string, limit int) (match.Rec
 	if limit < 1 || limit > match.MaxClaim {
 		return match.Reclaim{}, &fence.ArgumentError{Field: "limit", Value: limit, Want: "1 to 1000"}
 	}
-	_, reply, err := s.call(ctx, "reclaim", Base(shard), limit)
+	_, reply, err := s.call(ctx, "reclaim", Base(shard), limit, 1)
 	if err != nil {
 		return match.Reclaim{}, err
 	}
 	f := fields(reply)
 	r := match.Reclaim{Returned: f.words(0), TimedOut: f.words(1), More: f.text(2) == "1"}
-	for i := 3; i < len(f); i++ {
+	for i := 3; i+1 < len(f); i += 2 {
 		var m match.Match
-		if err := decode(f.text(i), &m); err != nil {
-			return match.Reclaim{}, err
+		if decode(f.text(i), &m) != nil || m.ID != f.text(i+1) { // no allocator can place it: its tickets wait again
+			if err := s.Dissolve(ctx, shard, f.text(i+1), match.Why{Reason: match.Reclaimed}); err != nil {
+				return match.Reclaim{}, err
+			}
+			continue
 		}
 		r.Pending = append(r.Pending, m)
 	}

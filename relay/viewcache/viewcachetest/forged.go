@@ -25,7 +25,7 @@ func forged(s *story) {
 	base, tail, err := s.Values(s.Context(), s.tile, now, true)
 	require.NoError(s, err)
 
-	// The form before tags: a checksum, which anybody can compute.
+	// The form before tags: a checksum, which needs no key.
 	unsigned := func(b []byte) []byte {
 		content := b[33:]
 		old := append(binary.BigEndian.AppendUint64([]byte{1}, fence.Sum(content)), content...)

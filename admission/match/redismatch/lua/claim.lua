@@ -23,9 +23,9 @@ local function take(base, epoch, room, ids)
   end
 end
 
--- claim. ARGV worker, epoch ('0' for a new one), lease (ms), limit.
--- Reply {'ok', epoch, arrivals, '1' if another worker is busy, now, then ticket (JSON) and when it came, of all that
--- the epoch holds}, or 'stale'.
+-- claim. ARGV worker, epoch ('0' for a new one), lease (ms), limit, '1' for IDs (not in revision 2).
+-- Reply {'ok', epoch, arrivals, '1' if another worker is busy, now, then ticket (JSON), when it came, and its ID, of all
+-- that the epoch holds}, or 'stale'. A ticket that has no record any more leaves the queue.
 local function claim(keys, args)
   local base, worker, epoch, lease, limit = keys[1], args[1], args[2], whole(args[3]), whole(args[4])
   if not whole(epoch) or not lease or not limit then return {'invalid', 'epoch, lease or limit'} end
@@ -53,7 +53,12 @@ local function claim(keys, args)
   local reply = {'ok', epoch, meta[2] or '0', busy and '1' or '0', text(t)}
   for _, id in ipairs(ids) do
     local d = redis.call('HMGET', base .. ':t:' .. id, 'd', 'at')
-    reply[#reply + 1], reply[#reply + 2] = d[1], d[2]
+    if d[1] and d[2] then
+      reply[#reply + 1], reply[#reply + 2] = d[1], d[2]
+      if args[5] then reply[#reply + 1] = id end
+    else
+      leave_queue(base, id)
+    end
   end
   return reply
 end

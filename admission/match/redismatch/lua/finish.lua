@@ -85,8 +85,9 @@ local function orphans(base, limit)
   return ids
 end
 
--- reclaim. ARGV limit. Reply {'ok', tickets of claims without a lease by spaces, tickets that timed out by spaces,
--- '1' if there is more, then matches to finish (JSON)}.
+-- reclaim. ARGV limit, '1' for IDs (not in revision 2). Reply {'ok', tickets of claims without a lease by spaces, tickets
+-- that timed out by spaces, '1' if there is more, then matches to finish (JSON), each followed by its ID}. A match that
+-- has no record any more is not finished.
 local function reclaim(keys, args)
   local base, limit = keys[1], whole(args[1])
   if not limit or limit < 1 then return {'invalid', 'limit'} end
@@ -98,8 +99,10 @@ local function reclaim(keys, args)
   for _, id in ipairs(returned) do
     redis.call('ZREM', base .. ':claimed', id)
     local d = redis.call('HMGET', base .. ':t:' .. id, 'r', 'by', 'at')
-    redis.call('HSET', base .. ':t:' .. id, 'why', '{"reason":"reclaimed"}')
-    wait(base, id, ':fresh', d[3], d[1], d[2])
+    if d[1] and d[2] and d[3] then
+      redis.call('HSET', base .. ':t:' .. id, 'why', '{"reason":"reclaimed"}')
+      wait(base, id, ':fresh', d[3], d[1], d[2])
+    end
   end
   local late = expire(base, t, limit)
   local due = redis.call('ZRANGEBYSCORE', base .. ':pending', '-inf', '(' .. text(t), 'LIMIT', 0, limit)
@@ -108,7 +111,15 @@ local function reclaim(keys, args)
   for _, id in ipairs(due) do
     redis.call('ZADD', base .. ':pending', 'XX', text(t + AGAIN), id) -- others have their turn before it comes again
   end
-  for _, id in ipairs(due) do reply[#reply + 1] = redis.call('HGET', base .. ':m:' .. id, 'd') end
+  for _, id in ipairs(due) do
+    local d = redis.call('HGET', base .. ':m:' .. id, 'd')
+    if d then
+      reply[#reply + 1] = d
+      if args[2] then reply[#reply + 1] = id end
+    else
+      redis.call('ZREM', base .. ':pending', id)
+    end
+  end
   changed(base, returned)
   changed(base, late)
   arrived(base, #returned)

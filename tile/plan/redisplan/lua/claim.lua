@@ -2,7 +2,8 @@
 -- KEYS  1 requests
 -- ARGV  1 worker  2 lease, ms  3 slots for either tier  4 slots for players' requests, filled before  5 '1' if those of
 --       either tier begin with the background, else '0'  6 attempts after which a request whose lease ended is dead
--- Reply {'ok', tiles with players' requests waiting, the same of the background, {requests, see view}}; {'invalid', what}.
+-- Reply {'ok', tiles with players' requests waiting, the same of the background, {requests, see view}};
+--       {'invalid', what}.
 
 -- sweep returns to the head of their tiles' queues requests whose pause is over or whose worker has lost its lease.
 local function sweep(shard, attempts, at)
