@@ -162,7 +162,8 @@ func (c *client) end() bool { return c.shut(relaypb.CloseEnded, endedReason, fal
 
 // makePlace ends a connection of an actor, or an address, that holds more of a full relay than another one.
 func (c *client) makePlace() {
-	c.shut(relaypb.CloseTryLater, "the relay is full, and this actor or address has more connections than others", false)
+	c.shut(relaypb.CloseTryLater, "the relay is full, and this actor or address has more connections than others",
+		false)
 }
 
 // expire ends a connection whose session is over.

@@ -213,8 +213,8 @@ func (s *conn) over(now time.Time) *socket.FrameError {
 	return nil
 }
 
-// makePlace ends a session of an actor, or an address, that holds more of a full gateway than another one. Intents under
-// way are finished, and what comes meanwhile is refused.
+// makePlace ends a session of an actor, or an address, that holds more of a full gateway than others. Intents under way
+// are finished, and what comes meanwhile is refused.
 func (s *conn) makePlace() { _ = s.end(errMakesPlace) }
 
 // end ends the session for the game, or for the server. It does not wait. It reports whether the session was open.

@@ -59,11 +59,12 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 
 // ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
 // not know of it, Drain ends it. It answers, in this order: 429 to one handshake or connection too many of an address;
-// 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are in their handshakes; 4xx
-// to one that is no handshake; 403 to a page of another origin; 401 if it is not authenticated, 503 if that takes too
-// long; 429 to one connection too many of an actor; 503 when MaxClients are connected, unless one of an actor or address
-// that holds more makes place. The body of each says why in a line. A browser does not show its page the last four, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired,
-// 1013 for 503 and 429, otherwise 1008, and the same words.
+// 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are in their
+// handshakes; 4xx to one that is no handshake; 403 to a page of another origin; 401 if it is not authenticated, 503 if
+// that takes too long; 429 to one connection too many of an actor; 503 when MaxClients are connected, unless one of an
+// actor or address that holds more makes place. The body of each says why in a line. A browser does not show its page
+// the last four, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired, 1013 for
+// 503 and 429, otherwise 1008, and the same words.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	guest, err := h.door.Knock(r)
 	if err != nil {

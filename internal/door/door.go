@@ -157,8 +157,8 @@ func (d *Door) crowded(address string, connections, handshakes int, now time.Tim
 	return address != "" && (d.knocks.count(address, now) > handshakes || d.addresses[address] >= connections)
 }
 
-// Identify asks the game who the guest is, and gives the guest a place. Errors: ErrLate; ErrCrowded; ErrFull; the game's;
-// a *fence.ArgumentError.
+// Identify asks the game who the guest is, and gives the guest a place. Errors: ErrLate; ErrCrowded; ErrFull; the
+// game's; a *fence.ArgumentError.
 func (g *Guest) Identify(r *http.Request) error {
 	g.seen = g.door.now()
 	if g.door.authenticate == nil {

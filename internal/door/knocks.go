@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// knocks counts handshakes by address, since a minute began, in a table whose size does not depend on how many addresses
-// there are: a stranger with a wide block of them can neither fill nor clear it. Addresses share counters at random, of
-// which each address has one in every row, and the lowest counts; so a count may be too high, though never too low. With
-// a million handshakes from as many addresses in a minute it is too high by some ten.
+// knocks counts handshakes by address, since a minute began, in a table whose size does not depend on how many
+// addresses there are: a stranger with a wide block of them can neither fill nor clear it. Addresses share counters at
+// random, of which each address has one in every row, and the lowest counts; so a count may be too high, though never
+// too low. With a million handshakes from as many addresses in a minute it is too high by some ten.
 type knocks struct {
 	begun time.Time
 	seeds [knockRows]maphash.Seed

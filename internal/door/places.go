@@ -14,9 +14,9 @@ var ErrFull = errors.New("the server is full")
 //
 // A full server does not refuse those who come later for the sake of those who hold many. If the actor that holds most
 // places would still hold as many as the guest's actor after one of its own was taken away, its newest connection makes
-// place. Strangers count by their address, and those whose address is not known count as one. If no actor holds more than
-// others, an address that holds more than its share of the server gives one in the same way. So no connection is ever
-// taken from an actor that has one alone, unless its address has more than a 64th of the server.
+// place. Strangers count by their address, and those whose address is not known count as one. If no actor holds more
+// than others, an address that holds more than its share of the server gives one in the same way. So no connection is
+// ever taken from an actor that has one alone, unless its address has more than a 64th of the server.
 type places struct {
 	most    int // places
 	share   int // of them, from which on an address gives one

@@ -32,7 +32,7 @@ func refusalOf(err error) refusal {
 		return refusal{http.StatusTooManyRequests, closeTryLater, "too many connections",
 			map[string]string{"Retry-After": "10"}}
 	case errors.Is(err, ErrFull):
-		return refusal{http.StatusServiceUnavailable, closeTryLater, "no more clients are taken here; try another server",
+		return refusal{http.StatusServiceUnavailable, closeTryLater, "no more clients are taken here; try another one",
 			map[string]string{"Retry-After": "1"}}
 	case errors.Is(err, ErrLate):
 		return refusal{http.StatusServiceUnavailable, closeTryLater, "the game did not decide in time; try again",

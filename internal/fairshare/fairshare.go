@@ -1,5 +1,5 @@
-// Package fairshare says who holds most of a pool, so that a full pool takes from the heaviest instead of refusing those
-// that hold little. Its callers decide what a place is and how one is taken away.
+// Package fairshare says who holds most of a pool, so that a full pool takes from the heaviest instead of refusing
+// those that hold little. Its callers decide what a place is and how one is taken away.
 package fairshare
 
 import "slices"

@@ -12,8 +12,8 @@ import (
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
-// A client that was shown an epoch which never was keeps its floor until relays have said for long enough that the store
-// knows no such epoch; then it takes what there is.
+// A client that was shown an epoch which never was keeps its floor until relays have said for long enough that the
+// store knows no such epoch; then it takes what there is.
 func TestUnknownFloorIsForgotten(t *testing.T) {
 	conn := Lost(t)
 	synctest.Test(t, func(t *testing.T) {
