@@ -21,6 +21,7 @@ import (
 //     it misses comes as a Sync when it has read the others. Clients that read do not notice.
 type backlog struct {
 	maxSyncs, maxFrames int
+	clients             int // that there may be
 	stall               time.Duration
 	making              chan struct{} // an element for each Sync that is being made: over maxSyncs by as many at most
 
@@ -41,7 +42,8 @@ type heldSync struct {
 }
 
 func newBacklog(cfg *Config) *backlog {
-	return &backlog{maxSyncs: cfg.RelaySyncBytes, maxFrames: cfg.RelayQueueBytes, stall: cfg.syncStall,
+	return &backlog{maxSyncs: cfg.RelaySyncBytes, maxFrames: cfg.RelayQueueBytes,
+		clients: cfg.MaxClients, stall: cfg.syncStall,
 		making: make(chan struct{}, runtime.GOMAXPROCS(0)), syncs: map[*byte]*heldSync{}}
 }
 
@@ -143,8 +145,14 @@ func (b *backlog) forget(bytes int) {
 	}
 }
 
-// full reports whether clients that do not read have too many frames waiting.
-func (b *backlog) full() bool { return b != nil && b.frames.Load() > int64(b.maxFrames) }
+// fairTimes is the part of maxFrames that all clients together may have waiting when it is used up: each the same.
+const fairTimes = 8
+
+// full reports whether clients that do not read have too many frames waiting, for one that would have some bytes
+// waiting. What is little for a client is never too much.
+func (b *backlog) full(bytes int) bool {
+	return b != nil && b.frames.Load() > int64(b.maxFrames) && bytes > b.maxFrames/fairTimes/b.clients
+}
 
 func (b *backlog) count(bytes int) {
 	if b != nil && bytes != 0 {

@@ -274,7 +274,7 @@ func BenchmarkDeliver(b *testing.B) {
 				c, _ := s.testJoin(tileA)
 				all = append(all, c)
 			}
-			h := s.hubs.open(tileA)
+			h := s.hubs.open(tileA, "")
 			eventually(b, func() bool { return s.Stats().Repairs > 0 }, "loaded")
 			frames := make([][]byte, b.N)
 			for i := range frames {

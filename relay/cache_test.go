@@ -12,7 +12,7 @@ import (
 
 // tailLen is how many batches the relay keeps of a tile, and whether it can sync a new client from them.
 func (s *server) tailLen(tile fence.TileID) (n int, whole bool) {
-	h := s.hubs.open(tile)
+	h := s.hubs.open(tile, "")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.view.tail), h.view.whole

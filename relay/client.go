@@ -20,6 +20,7 @@ type client struct {
 	wire   *socket.Conn
 	form   form
 	guest  *door.Guest
+	share  *share
 	opened time.Time
 
 	// Used by the reading goroutine only.

@@ -176,11 +176,11 @@ func TestClientAheadOfItsNewRelay(t *testing.T) {
 
 	invented := o.at
 	invented.Seq++
-	asked := s.hubs.open(tileA).earlyAsked
+	asked := s.hubs.open(tileA, "").earlyAsked
 	require.True(t, ask(invented).GetReplace(), "the next comparison has shown that the store has no more")
 	invented.Seq += 1000
 	require.True(t, ask(invented).GetReplace())
-	require.Equal(t, asked, s.hubs.open(tileA).earlyAsked, "asking again so soon costs the store nothing")
+	require.Equal(t, asked, s.hubs.open(tileA, "").earlyAsked, "asking again so soon costs the store nothing")
 }
 
 func TestLostConnectionsResume(t *testing.T) {

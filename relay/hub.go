@@ -113,6 +113,7 @@ type subscription struct {
 	out    *queue
 	form   form
 	remote string
+	holder string // the actor or address that watches; empty: it is not known
 
 	// Guarded by the hub's mutex.
 	slot  int           // index in hub.subs; -1: left

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // queue is what waits to be written to one client: frames in order, then the Syncs that are due, then the end. Its
@@ -11,7 +13,9 @@ import (
 type queue struct {
 	maxFrames int
 	maxBytes  int
-	own, all  *syncBudget   // the client's, and the relay's
+	own       *syncBudget   // the client's
+	share     *syncBudget   // its actor's, or its address's; nil: it has none
+	all       *syncBudget   // the relay's
 	backlog   *backlog      // the relay's; nil: not counted
 	write     writeFunc     // nil: nothing is written
 	crew      *writers      // the relay's
@@ -64,7 +68,7 @@ func (q *queue) push(frame []byte) bool {
 		return true
 	}
 	if len(q.frames) > 0 && (len(q.frames) >= q.maxFrames || q.bytes+len(frame) > q.maxBytes) ||
-		(len(q.frames) > 0 || q.taken > 0) && q.backlog.full() {
+		(len(q.frames) > 0 || q.taken > 0) && q.backlog.full(q.bytes+len(frame)) {
 		if q.slowSince.IsZero() {
 			q.slowSince = time.Now()
 		}
@@ -76,11 +80,19 @@ func (q *queue) push(frame []byte) bool {
 	return true
 }
 
-// force queues a frame whatever the bounds say.
+// forcedTimes bounds what force adds, in maxFrames.
+const forcedTimes = 4
+
+// force queues a frame whatever the bounds say. What callers add is bounded by itself: a ping at a time, a Sync or a
+// reason to wait for each tile, an announcement. A client for which they add up all the same is cut off.
 func (q *queue) force(frame []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closing && !q.over {
+	switch {
+	case q.closing || q.over:
+	case len(q.frames) >= forcedTimes*q.maxFrames:
+		q.end(relaypb.CloseTooSlow, "too many messages unread", false)
+	default:
 		q.add(frame)
 	}
 }
@@ -236,6 +248,12 @@ func (q *queue) shut(code int, reason string, flush bool) bool {
 	if q.closing || q.over {
 		return false
 	}
+	q.end(code, reason, flush)
+	return true
+}
+
+// end is shut with the mutex held, of a queue that is open.
+func (q *queue) end(code int, reason string, flush bool) {
 	q.closing, q.code, q.reason = true, code, reason
 	q.shutAt, q.flush = time.Now(), flush
 	if !flush {
@@ -243,7 +261,6 @@ func (q *queue) shut(code int, reason string, flush bool) bool {
 	}
 	q.dues = nil
 	q.call()
-	return true
 }
 
 // gone notes that the connection has ended. The first reason given stays.

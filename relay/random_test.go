@@ -261,7 +261,7 @@ func (c *chaos) zombie(o *owner) {
 // dump logs where everybody stands.
 func (c *chaos) dump() {
 	for _, tile := range c.tiles {
-		h := c.s.hubs.open(tile)
+		h := c.s.hubs.open(tile, "")
 		h.mu.Lock()
 		c.t.Logf("tile %s: relay at %s, whole %v, tail %d from %s, held %d, want %b, repairing %v, failed %v", tile,
 			h.view.at, h.view.whole, len(h.view.tail), h.view.start(), len(h.held), h.want, h.repairing, h.failed)

@@ -7,27 +7,31 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/fairshare"
 )
 
 // registry holds the hubs of the tiles that the relay watches. Its mutex is taken before any hub's.
 type registry struct {
 	cfg     *Config
-	count   *counters
+	stats   *counters
 	life    *lifecycle
 	repair  func(*hub) bool // starts a hub's repair task
 	backlog *backlog
 
 	mu   sync.Mutex
 	hubs map[fence.TileID]*hub
+	// subs are the subscriptions of actors and addresses. It is shared out when the relay watches as many tiles as it
+	// may
+	subs fairshare.Pool[*subscription]
 }
 
-// open returns the tile's hub, making it if need be; nil when there is no room for another.
-func (r *registry) open(tile fence.TileID) *hub {
+// open returns the tile's hub for a client of some holder, making it if need be; nil when there is no room for another.
+func (r *registry) open(tile fence.TileID, holder string) *hub {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.hubs[tile]
-	if h == nil && (len(r.hubs) < r.cfg.MaxTiles || r.makeRoom()) {
-		h = newHub(tile, r.cfg, r.count, r.repair)
+	if h == nil && (len(r.hubs) < r.cfg.MaxTiles || r.makeRoom() || r.takeRoom(holder)) {
+		h = newHub(tile, r.cfg, r.stats, r.repair)
 		h.syncs.backlog = r.backlog
 		r.hubs[tile] = h
 	}
@@ -51,6 +55,46 @@ func (r *registry) makeRoom() bool {
 		}
 	}
 	return false
+}
+
+// takeRoom drops a tile of the holder that has most subscriptions, if that leaves it at least as many as the one for
+// which there is no room. Others may watch the tile only if that holds for them, too, and they have half as many at
+// least. What it ends, clients are told. The mutex is held.
+func (r *registry) takeRoom(holder string) bool {
+	_, of := r.subs.Heaviest()
+	least := r.subs.Held(holder) + 2
+	if len(of) < least {
+		return false
+	}
+	may := func(other string) bool { return r.subs.Held(other) >= max(least, len(of)/2) }
+	for i := len(of) - 1; i >= max(0, len(of)-roomTries); i-- {
+		h := of[i].h
+		ended := h.giveUp(may)
+		if ended == nil {
+			continue
+		}
+		for _, s := range ended {
+			r.subs.Remove(s.holder, s)
+		}
+		delete(r.hubs, h.tile)
+		r.life.spawn(h.close)
+		return true
+	}
+	return false
+}
+
+// count counts a subscription in or out.
+func (r *registry) count(s *subscription, in bool) {
+	if s.holder == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if in {
+		r.subs.Add(s.holder, s)
+	} else {
+		r.subs.Remove(s.holder, s)
+	}
 }
 
 // find is the tile's hub if there is one.

@@ -29,6 +29,7 @@ type Relay struct {
 	door    *door.Door
 	backlog *backlog
 	crew    *writers
+	shares  shares
 
 	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
@@ -54,9 +55,10 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r.backlog = newBacklog(&r.cfg)
+	r.shares = shares{cfg: &r.cfg, all: map[string]*share{}}
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
 		tasks: make(chan struct{}, tasksPerSlot*c.MaxRepairs), slots: make(chan struct{}, c.MaxRepairs)}
-	r.hubs = &registry{cfg: &r.cfg, count: &r.count, life: r.life, repair: repairs.start, backlog: r.backlog,
+	r.hubs = &registry{cfg: &r.cfg, stats: &r.count, life: r.life, repair: repairs.start, backlog: r.backlog,
 		hubs: map[fence.TileID]*hub{}}
 	r.checker = &checker{log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg}
 	r.marker = &marker{consumer: stream.RelayMember(c.ID), log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg,
@@ -133,6 +135,7 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		r.clients[c] = struct{}{}
 		r.mu.Unlock()
 	}
+	r.enter(c)
 	if err := c.guest.Admit(req, register, c.makePlace); err != nil {
 		register() // it takes a moment to close it
 		r.cfg.refusals.Info("client ended", "remote", c.guest.Remote(), "error", err)
@@ -158,8 +161,26 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		r.mu.Lock()
 		delete(r.clients, c)
 		r.mu.Unlock()
+		if c.guest.Holder() != "" {
+			r.shares.leave(c.share)
+		}
 	})
 	write() // here, where the stack is deep already
+}
+
+// enter gives a client its share of the relay.
+func (r *Relay) enter(c *client) {
+	holder, stranger := c.guest.Holder(), c.guest.Actor() == ""
+	switch {
+	case holder == "":
+		return // it has one alone
+	case stranger:
+		c.share = r.shares.enter(holder, true)
+		c.queue.share = c.share.syncs
+	default: // all of an actor's connections have what one has
+		c.share = r.shares.enter(holder, false)
+		c.own = c.share.syncs
+	}
 }
 
 func (r *Relay) allClients() []*client {
@@ -206,7 +227,8 @@ func (r *Relay) newClient(guest *door.Guest, e relaypb.Encoding) *client {
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
 	c.backlog, c.crew = r.backlog, r.crew
-	c.own, c.all = newSyncBudget(r.cfg.SyncRate), r.syncs
+	c.share = newShare(&r.cfg, 1)
+	c.own, c.all = c.share.syncs, r.syncs
 	c.coalesce = r.cfg.Coalesce
 	return c
 }

@@ -13,6 +13,10 @@ import (
 	"github.com/tilefence/tilefence/relay/session"
 )
 
+// namesAMessage is how many tiles a Subscribe names for what another message costs of the inbound rate: the game is
+// asked about each.
+const namesAMessage = 8
+
 // rateWindow is the time over which the inbound rate is averaged.
 const rateWindow = 10 * time.Second
 
@@ -35,6 +39,7 @@ func (c *client) over(how string) {
 	c.writers.Wait()
 	for _, s := range c.subs {
 		s.leave()
+		c.hubs.count(s, false)
 	}
 	code, reason := c.cause()
 	c.cfg.Logger.Debug("client closed", "remote", c.guest.Remote(), "code", code, "reason", reason)
@@ -85,6 +90,7 @@ func (c *client) receive(op byte, data []byte) {
 	}
 	switch body := m.GetBody().(type) {
 	case *relaypb.ClientMessage_Subscribe:
+		c.inside += (len(body.Subscribe.GetTiles()) + len(body.Subscribe.GetHeld())) / namesAMessage
 		c.subscribeAll(body.Subscribe)
 	case *relaypb.ClientMessage_Unsubscribe:
 		for _, name := range body.Unsubscribe.GetTiles() {
@@ -194,7 +200,7 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 	if !ok {
 		return
 	}
-	if s := c.subs[tile]; s != nil {
+	if s := c.watching(tile); s != nil {
 		c.allowed(tile, areas, func() { s.resync(areas, 0, have) })
 		return
 	}
@@ -242,20 +248,48 @@ func (c *client) decide(tile fence.TileID, areas fence.AreaSet, f func()) {
 
 // join makes the subscription of a tile.
 func (c *client) join(tile fence.TileID, areas fence.AreaSet, have clientState) {
+	holder := c.guest.Holder()
 	for {
-		h := c.hubs.open(tile)
+		c.awaitTurn(tile)
+		h := c.hubs.open(tile, holder)
 		if h == nil {
 			c.refuse(tile.String(), relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.guest.Remote(), areas: areas, has: have}
+		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.guest.Remote(), holder: holder, areas: areas,
+			has: have}
 		if s.join() {
 			c.subs[tile] = s
 			c.watches(len(c.subs))
+			c.hubs.count(s, true)
 			return
 		}
 		c.hubs.forget(h) // it was just dropped
 	}
+}
+
+// turnPause is how long a client that waits for its turn is left without a look whether it has ended.
+const turnPause = 100 * time.Millisecond
+
+// awaitTurn holds a client up that opens tiles which the relay does not watch faster than its share lets it: each is a
+// read of the store, of which all clients have as many at once as Limits.MaxRepairs.
+func (c *client) awaitTurn(tile fence.TileID) {
+	if c.hubs.find(tile) != nil {
+		return
+	}
+	for wait := c.share.opensWait(); wait > 0 && !c.closes(); wait = c.share.opensWait() {
+		time.Sleep(min(wait, turnPause))
+	}
+}
+
+// watching is the client's subscription of a tile; nil: it has none, or the relay has ended it.
+func (c *client) watching(tile fence.TileID) *subscription {
+	s := c.subs[tile]
+	if s != nil && !s.here() {
+		c.part(tile)
+		return nil
+	}
+	return s
 }
 
 func (c *client) unsubscribe(name string) {
@@ -268,6 +302,7 @@ func (c *client) unsubscribe(name string) {
 func (c *client) part(tile fence.TileID) {
 	if s := c.subs[tile]; s != nil {
 		s.leave()
+		c.hubs.count(s, false)
 		delete(c.subs, tile)
 		c.watches(len(c.subs))
 	}
@@ -279,7 +314,7 @@ func (c *client) subscribed(name string) *subscription {
 	if !ok {
 		return nil
 	}
-	s := c.subs[tile]
+	s := c.watching(tile)
 	if s == nil {
 		c.refuse(name, relaypb.Code_CODE_NOT_SUBSCRIBED, "subscribe to the tile first")
 	}

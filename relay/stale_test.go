@@ -113,7 +113,7 @@ const staleTries = 4
 
 // live reports whether the relay sends every client of the tile its frames.
 func (w *watcher) live(s *server) bool {
-	h := s.hubs.open(tileA)
+	h := s.hubs.open(tileA, "")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.subs {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -34,12 +35,48 @@ func (s *subscription) join() bool {
 
 // leave removes the subscription. It may be called twice.
 func (s *subscription) leave() {
-	h := s.h
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	if s.slot >= 0 {
+		s.part()
+	}
+}
+
+// here reports whether the subscription is there: the relay may have ended it.
+func (s *subscription) here() bool {
+	s.h.mu.Lock()
+	defer s.h.mu.Unlock()
+	return s.slot >= 0
+}
+
+// givenUp bounds the clients that the relay ends a tile for.
+const givenUp = 16
+
+// giveUp closes a hub whose clients all may be ended, and returns their subscriptions, which it has ended.
+func (h *hub) giveUp(may func(holder string) bool) []*subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.slot < 0 {
-		return
+	if h.closed || len(h.subs) == 0 || len(h.subs) > givenUp {
+		return nil
 	}
+	for _, s := range h.subs {
+		if s.holder == "" || !may(s.holder) {
+			return nil
+		}
+	}
+	ended := slices.Clone(h.subs)
+	for _, s := range ended {
+		s.part()
+		s.out.force(prepare(s.form, errorMessage(h.tile.String(), relaypb.Code_CODE_OVERLOADED,
+			"the relay watches as many tiles as it can, and others have fewer")))
+	}
+	h.closed = true
+	return ended
+}
+
+// part removes a subscription that is there. The hub's mutex is held.
+func (s *subscription) part() {
+	h := s.h
 	last := len(h.subs) - 1
 	h.subs[s.slot] = h.subs[last]
 	h.subs[s.slot].slot = s.slot

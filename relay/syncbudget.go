@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -14,11 +15,19 @@ type syncBudget struct {
 
 	mu      sync.Mutex
 	balance float64
-	at      time.Time // of the balance
+	recent  float64   // spent, each byte counting half as much with each half of syncMemory
+	at      time.Time // of both
 }
 
 // syncBurst is for how many seconds of its rate a budget saves up: what a client that comes to all its tiles needs.
 const syncBurst = 16
+
+// syncMemory is how long what was spent counts where a budget that many share is used up: who has spent least goes
+// first.
+const syncMemory = 2 * time.Minute
+
+// syncReserve is for how many seconds of its rate a shared budget goes below zero, for those who have spent little.
+const syncReserve = 4
 
 // relaySyncRate is that of all clients together, in bytes a second.
 const relaySyncRate = 512 << 20
@@ -35,12 +44,52 @@ func (b *syncBudget) wait(now time.Time) time.Duration {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.balance = min(b.burst, b.balance+b.rate*now.Sub(b.at).Seconds())
-	b.at = now
+	b.advance(now)
 	if b.balance >= 0 {
 		return 0
 	}
-	return time.Duration(-b.balance/b.rate*float64(time.Second)) + time.Millisecond
+	return b.until(0)
+}
+
+// waitOf is wait of a budget that many share, for one of them that has spent a part of what it can at once. The more
+// the budget is overdrawn, the less one may have spent.
+func (b *syncBudget) waitOf(spent float64, now time.Time) time.Duration {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now)
+	least := -max(0, 1-spent) * b.rate * syncReserve
+	if b.balance >= least {
+		return 0
+	}
+	return b.until(least)
+}
+
+// spent is how much of what can be spent at once was spent lately.
+func (b *syncBudget) spent(now time.Time) float64 {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(now)
+	return b.recent / b.burst
+}
+
+func (b *syncBudget) advance(now time.Time) {
+	passed := now.Sub(b.at).Seconds()
+	b.balance = min(b.burst, b.balance+b.rate*passed)
+	if b.recent > 0 {
+		b.recent *= math.Exp2(-2 * passed / syncMemory.Seconds())
+	}
+	b.at = now
+}
+
+// until is how long the balance is below a value.
+func (b *syncBudget) until(balance float64) time.Duration {
+	return time.Duration((balance-b.balance)/b.rate*float64(time.Second)) + time.Millisecond
 }
 
 // spend counts a Sync that is sent.
@@ -51,17 +100,22 @@ func (b *syncBudget) spend(bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.balance -= float64(bytes)
+	b.recent += float64(bytes)
 }
 
-// syncWait is how long the client's next Sync has to wait, for its own budget or the relay's.
+// syncWait is how long the client's next Sync has to wait, for its own budget, its share's or the relay's.
 func (q *queue) syncWait() time.Duration {
 	now := time.Now()
-	return max(q.own.wait(now), q.all.wait(now))
+	if wait := max(q.own.wait(now), q.share.wait(now)); wait > 0 {
+		return wait
+	}
+	return q.all.waitOf(max(q.own.spent(now), q.share.spent(now)), now)
 }
 
 // spendSync counts a Sync that was queued.
 func (q *queue) spendSync(bytes int) {
 	q.own.spend(bytes)
+	q.share.spend(bytes)
 	q.all.spend(bytes)
 }
 

@@ -101,7 +101,7 @@ func TestSyncsOfManyHeldPositionsAreShared(t *testing.T) {
 	}
 	first := s.watch(t, nil, tileA)
 	first.reaches(o)
-	h := s.hubs.open(tileA)
+	h := s.hubs.open(tileA, "")
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	made := map[*byte]bool{}

@@ -46,7 +46,7 @@ func stranger(r *Relay) *door.Guest {
 // join is a client without a connection watching a tile; its writer is the caller of drain.
 func (r *Relay) testJoin(tile fence.TileID) (*client, *subscription) {
 	c := r.newClient(stranger(r), relaypb.Binary)
-	s := &subscription{h: r.hubs.open(tile), out: &c.queue, form: form(relaypb.Binary)}
+	s := &subscription{h: r.hubs.open(tile, ""), out: &c.queue, form: form(relaypb.Binary)}
 	s.join()
 	return c, s
 }

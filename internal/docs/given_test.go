@@ -82,7 +82,7 @@ var givenIn = map[string]map[string]string{
 	"relay": {
 		"broker": "fanout.Subscriber", "checkCookie": "func(*http.Request) error",
 		"mayWatch": "relay.AuthorizeFunc",
-		"areas": "fence.AreaSet", "visible": "fence.AreaSet",
+		"areas":    "fence.AreaSet", "visible": "fence.AreaSet",
 	},
 	"relay/session": {"key": "[]byte"},
 	"relay/relayclient": {

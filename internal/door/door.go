@@ -336,6 +336,15 @@ func (g *Guest) Who() session.Identity {
 // Actor is the guest's name, which does not change.
 func (g *Guest) Actor() string { return g.actor }
 
+// Holder names what the guest's share of the server is counted by: its actor, or a stranger's address. It is empty for
+// a stranger whose address is not known.
+func (g *Guest) Holder() string {
+	if g.actor == "" && g.address == "" {
+		return ""
+	}
+	return g.holder()
+}
+
 // Remote is the address of the guest's peer.
 func (g *Guest) Remote() string { return g.remote }
 
