@@ -99,7 +99,7 @@ const MaxList = 10_000
 // with a higher one owes it to a mistaken Floor: were it removed, every new tile would have to start above it.
 const MaxRetired Epoch = 1 << 40
 
-// Authority mints epochs. It alone decides which process owns a tile, and it is never asked on the path
+// Authority mints epochs, and the identity of its world. It alone decides which process owns a tile, and it is never asked on the path
 // of a tick. Each mint is one conditional update of the tile's row. Implementations are safe for
 // concurrent use. fencetest.RunAuthority states the contract as tests.
 //
@@ -122,6 +122,11 @@ const MaxRetired Epoch = 1 << 40
 // grant in a call with any other argument that matters is a *ArgumentError: a new attempt takes a new
 // ClaimID.
 type Authority interface {
+	// World is the world that the authority mints for: the name it was given, and the ID that its migration drew. A
+	// *WorldError if the records are those of a world with another name, a *StoreError with ErrNotApplied if it cannot
+	// be asked.
+	World(ctx context.Context) (World, error)
+
 	// Claim takes a tile that is not held, if its epoch is still c.Expected: that of the released record,
 	// or zero for a tile without one. It mints max(Expected, Floor) + 1, or more for a tile without a
 	// record, which may have had one once (see Retire). Otherwise a *LostError has the record. When that is

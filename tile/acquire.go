@@ -169,6 +169,6 @@ func (a *acquisition) adviseCheckpoint(err error, c durable.State) error {
 	}
 	k := fence.KeysOf(a.tile)
 	return fmt.Errorf("%w; its checkpoint is at %s: to go on from there and lose what came after, "+
-		"delete %s and %s, leave %s, and run the tile again",
+		"delete %s and %s, leave %s, each behind the name of the world and a colon if it has one, and run the tile again",
 		err, c.At, k.Stream, k.Snapshot, k.Owner)
 }

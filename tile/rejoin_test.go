@@ -53,6 +53,10 @@ func (r *restorable) ClaimMany(ctx context.Context, claims []fence.Claim) []fenc
 	return r.current().ClaimMany(ctx, claims)
 }
 
+func (r *restorable) World(ctx context.Context) (fence.World, error) {
+	return r.current().World(ctx)
+}
+
 func (r *restorable) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
 	return r.current().List(ctx, after, limit)
 }

@@ -34,6 +34,7 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"Claim/floor", claimFloor},
 		{"Lookup/every-bit", lookupEveryBit},
 		{"Minted", mintedWhen},
+		{"World", authorityWorld},
 		{"ClaimMany/twice", claimManyTwice},
 		{"ClaimMany/duplicates", claimManyDuplicates},
 		{"ClaimMany/context-done", claimManyDone},

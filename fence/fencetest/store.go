@@ -31,6 +31,9 @@ type StoreHarness struct {
 	// CorruptOwner makes one field of the owner hash ("epoch", "seq", "chain", "contact" or "tick")
 	// unreadable. Nil for a back end that cannot hold such a thing.
 	CorruptOwner func(tile fence.TileID, field string)
+
+	// InWorld opens a store of another world on the same servers. Nil for a back end that is of one world.
+	InWorld func(t *testing.T, name string) fence.Store
 }
 
 // RunStore runs the conformance suite of fence.Store: the commit table and the doc comments, as tests.
@@ -66,6 +69,7 @@ func RunStore(t *testing.T, open func(t *testing.T) StoreHarness) {
 		{"Bounds/numbers", boundsNumbers},
 		{"Bounds/bytes", boundsBytes},
 		{"Context/done", storeContextDone},
+		{"World", worldsApart},
 		{"Model", storeModel},
 		{"Race/duplicates", raceDuplicates},
 		{"Race/rivals", raceRivals},

@@ -21,6 +21,7 @@ import (
 // of more than one process.
 type Authority struct {
 	methods
+	world fence.World
 
 	mu    sync.Mutex
 	rows  map[fence.TileID]record // a tile without a record has none
@@ -37,12 +38,20 @@ type record struct {
 
 // NewAuthority returns an authority that knows no tile.
 func NewAuthority() *Authority {
-	a := &Authority{rows: make(map[fence.TileID]record)}
+	a := &Authority{world: fence.World{ID: fence.NewWorldID()}, rows: make(map[fence.TileID]record)}
 	a.Present = a.present
 	return a
 }
 
 var _ fence.Authority = (*Authority)(nil)
+
+// World is a world without a name, of this authority alone; see fence.Authority.
+func (a *Authority) World(ctx context.Context) (fence.World, error) {
+	if err := guard.Ended(ctx, "world", 0); err != nil {
+		return fence.World{}, err
+	}
+	return a.world, nil
+}
 
 // ClaimMany makes claims one after the other; see fence.Authority.
 func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {

@@ -12,8 +12,9 @@ import (
 // Store is a fence.Store in memory. The zero Store is not usable; see New.
 type Store struct {
 	ttl   time.Duration
-	mu    sync.Mutex // guards tiles, not what they point to
+	mu    sync.Mutex // guards tiles, not what they point to, and world
 	tiles map[fence.TileID]*slot
+	world fence.World
 }
 
 type slot struct {
@@ -22,7 +23,26 @@ type slot struct {
 	expires time.Time // when the owner hash evaporates
 }
 
-var _ fence.Store = (*Store)(nil)
+var (
+	_ fence.Store       = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
+
+// EnterWorld implements fence.WorldKeeper. The store is of a world without a name.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	if err := guard.Ended(ctx, "enter world", 0); err != nil {
+		return fence.World{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := w.Compare("the store in memory", "with its process", s.world); err != nil {
+		return fence.World{}, err
+	}
+	if s.world.ID.IsZero() {
+		s.world.ID = w.ID
+	}
+	return s.world, nil
+}
 
 // New returns an empty store whose owner hashes live for fence.DefaultTTL after each commit.
 func New() *Store { return NewTTL(fence.DefaultTTL) }

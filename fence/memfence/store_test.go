@@ -65,3 +65,14 @@ func TestStoreExpires(t *testing.T) {
 		require.Equal(t, fence.Owner{Tile: 7}, owner)
 	})
 }
+
+func TestWorld(t *testing.T) {
+	t.Parallel()
+	var store *memfence.Store
+	fencetest.RunWorld(t, true, func(t *testing.T, w fence.World) fence.WorldKeeper {
+		if store == nil || !w.ID.IsZero() { // a known ID begins a test
+			store = memfence.New()
+		}
+		return store
+	})
+}

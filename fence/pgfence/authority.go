@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -19,9 +20,13 @@ const DefaultTable = "tilefence_tiles"
 
 // Config holds the optional settings of an Authority.
 type Config struct {
+	// World names the world that the table mints epochs for, see fence.World. Default: the one without a name.
+	World string
+
 	// Table is the table of tiles: a name of lower-case letters, digits and underscores, of at most 57
 	// bytes, not starting with a digit, with a schema of the same form and a dot before it if wanted.
-	// Without a schema the connection's search_path decides. Empty means DefaultTable.
+	// Without a schema the connection's search_path decides. Empty means DefaultTable, behind the name of the world
+	// and an underscore if it has one, with underscores for its hyphens: my_game_tilefence_tiles.
 	Table string
 
 	// Lanes is how many transactions at once carry claims, promotions and releases, and how many carry
@@ -39,6 +44,12 @@ type Config struct {
 
 func (cfg *Config) withDefaults() (Config, error) {
 	c := setting.Of(cfg)
+	if err := (fence.World{Name: c.World}).Validate(); err != nil {
+		return c, err
+	}
+	if c.Table == "" && c.World != "" {
+		c.Table = strings.ReplaceAll(c.World, "-", "_") + "_" + DefaultTable
+	}
 	c.Table = cmp.Or(c.Table, DefaultTable)
 	var s setting.Check
 	s.Number("Lanes", &c.Lanes, 4)
@@ -54,6 +65,7 @@ type Authority struct {
 
 	pool     *pgxpool.Pool
 	table    tableName
+	world    string
 	sql      statements
 	planMode string // of transactions with several tiles
 	mints    *lanes
@@ -85,7 +97,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{pool: pool, table: table, sql: loadStatements(table), planMode: "force_generic_plan",
+	a := &Authority{pool: pool, table: table, world: c.World, sql: loadStatements(table), planMode: "force_generic_plan",
 		lockWait: lockWait, asideWait: asideWait, asides: make(chan struct{}, max(1, c.Lanes/4))}
 	if c.ShardOf != nil {
 		// A plan for these tiles omits partitions that hold none of them.

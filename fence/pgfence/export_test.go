@@ -83,7 +83,7 @@ type SetStatement struct {
 
 // MigrateTo is Migrate in a release whose last migration was version.
 func (a *Authority) MigrateTo(ctx context.Context, version int) error {
-	migrations, err := loadMigrations(a.table)
+	migrations, err := loadMigrations(a.table, a.world)
 	if err != nil {
 		return err
 	}

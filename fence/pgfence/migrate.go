@@ -26,8 +26,9 @@ type migration struct {
 	sql     string
 }
 
-// Migrate creates the table of tiles, or brings that of an earlier release up to date. Once that is
-// done, calling it again takes one query and needs no more than the right to read. Any number of
+// Migrate creates the table of tiles, or brings that of an earlier release up to date, and mints the identity of its
+// world. Once that is done, calling it again takes two queries and needs no more than the right to read. A table of a
+// world with another name is a *fence.WorldError. Any number of
 // processes may call it at the same moment: an advisory lock lets one of them work and the others wait,
 // and all of its work is one transaction. A table that a later release has migrated is left alone.
 //
@@ -35,7 +36,7 @@ type migration struct {
 //
 // After an error, whatever it is, Migrate may be called again.
 func (a *Authority) Migrate(ctx context.Context) error {
-	migrations, err := loadMigrations(a.table)
+	migrations, err := loadMigrations(a.table, a.world)
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,8 @@ func (a *Authority) Migrate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
 	}
-	return nil
+	_, err = a.World(ctx)
+	return err
 }
 
 // version is the last migration the table has had; zero for none.
@@ -102,7 +104,7 @@ func lockKey(table tableName) int64 {
 }
 
 // loadMigrations returns the embedded migrations; their names sort by version.
-func loadMigrations(table tableName) ([]migration, error) {
+func loadMigrations(table tableName, world string) ([]migration, error) {
 	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
 	if err != nil {
 		return nil, err
@@ -118,7 +120,7 @@ func loadMigrations(table tableName) ([]migration, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pgfence: migration %s has no number: %w", name, err)
 		}
-		migrations[i] = migration{version, bind(string(b), table)}
+		migrations[i] = migration{version, strings.ReplaceAll(bind(string(b), table), "{name}", world)}
 	}
 	return migrations, nil
 }

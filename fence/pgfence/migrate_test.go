@@ -30,7 +30,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 		var versions int
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM tilefence_schema WHERE table_name = $1",
 			table).Scan(&versions))
-		require.Equal(t, 2, versions)
+		require.Equal(t, 3, versions)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 
 	require.NoError(t, a.Migrate(t.Context()))
 	_, err = owner.Exec(t.Context(), "GRANT SELECT ON game.tilefence_schema TO "+role+
-		"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+"; GRANT SELECT ON game.tiles_floor TO "+role)
+		"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+"; GRANT SELECT ON game.tiles_floor, game.tiles_world TO "+role)
 	require.NoError(t, err)
 	require.NoError(t, server.Migrate(t.Context()))
 	_, err = server.Claim(t.Context(), claimOf(tile, "a:1"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,32 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 		return nil, &fence.StoreError{Op: "list", Outcome: fence.ErrNotApplied, Err: a.hint(fail.cause)}
 	}
 	return grants, nil
+}
+
+// errNoWorld means that the migration was undone.
+var errNoWorld = errors.New("the table of the world has no row; restore it, or remove the table and its version from " +
+	schemaTable + " and call Migrate, which mints another identity")
+
+// World is the world of the table of tiles; see fence.Authority.
+func (a *Authority) World(ctx context.Context) (fence.World, error) {
+	var w fence.World
+	var id string
+	err := a.pool.QueryRow(ctx, a.sql.world).Scan(&w.Name, &id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errNoWorld
+	}
+	if err != nil {
+		return fence.World{}, &fence.StoreError{Op: "world", Outcome: fence.ErrNotApplied, Err: a.hint(err)}
+	}
+	record := "table " + a.table.sibling(a.table.name+worldSuffix).String()
+	if w.ID, err = fence.ParseWorldID(strings.ReplaceAll(id, "-", "")); err != nil {
+		return fence.World{}, &fence.CorruptError{What: record, Detail: err.Error()}
+	}
+	if w.Name != a.world {
+		return fence.World{}, &fence.WorldError{Store: "the authority", Record: record,
+			Want: fence.World{Name: a.world}, Found: w}
+	}
+	return w, nil
 }
 
 // errNoFloor means that the floor cannot be raised.

@@ -17,8 +17,11 @@ var sqlFiles embed.FS
 // longer than 63 bytes; the name of a table of tiles is shorter by floorSuffix.
 var tablePattern = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,56}$`)
 
-// floorSuffix makes the name of the table that holds the floor from that of the table of tiles.
-const floorSuffix = "_floor"
+// Suffixes that make the names of the tables of floor and world from that of the table of tiles.
+const (
+	floorSuffix = "_floor"
+	worldSuffix = "_world"
+)
 
 // tableName is a table with its schema, if one was given.
 type tableName struct {
@@ -59,7 +62,7 @@ func (t tableName) String() string {
 // statements are the files in sql, with the tables' names in place.
 type statements struct {
 	claimNew, raise, claimReleased, promote, release, read string
-	list, retirable, raiseFloor, retire                    string
+	list, retirable, raiseFloor, retire, world             string
 
 	// For many tiles in one transaction.
 	settings, claimNewSet, raiseSet, claimReleasedSet, promoteSet, releaseSet, readSet, lockedSet string
@@ -84,6 +87,7 @@ func loadStatements(table tableName) statements {
 		retirable:     load("retirable"),
 		raiseFloor:    load("raise_floor"),
 		retire:        load("retire"),
+		world:         load("world"),
 
 		settings:         load("settings"),
 		claimNewSet:      load("claim_new_set"),
@@ -104,6 +108,7 @@ func bind(sql string, table tableName) string {
 			lines = append(lines, line)
 		}
 	}
-	names := strings.NewReplacer("{table}", table.quoted(), "{floor}", table.sibling(table.name+floorSuffix).quoted())
+	names := strings.NewReplacer("{table}", table.quoted(), "{floor}", table.sibling(table.name+floorSuffix).quoted(),
+		"{world}", table.sibling(table.name+worldSuffix).quoted())
 	return strings.TrimSpace(names.Replace(strings.Join(lines, "")))
 }

@@ -30,7 +30,7 @@ func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Positio
 	failed := func(err error) error {
 		return &fence.StoreError{Op: "confirm", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 	}
-	key := fence.KeysOf(tile).Stream
+	key := s.cfg.World.Keys(tile).Stream
 	client, err := redislib.Master(ctx, s.client, key)
 	if err != nil {
 		return failed(err)

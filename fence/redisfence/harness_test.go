@@ -155,7 +155,12 @@ func TestStore(t *testing.T) {
 				return fencetest.StoreHarness{Store: store, Entries: h.entries, Snapshot: h.snapshot,
 					DropOwner:   h.dropOwner,
 					DropEntries: h.dropEntries, TTL: ttl, Remaining: h.remaining, Age: age,
-					CorruptOwner: h.corruptOwner}
+					CorruptOwner: h.corruptOwner, InWorld: func(t *testing.T, name string) fence.Store {
+						named := cfg
+						named.World.Name = name
+						store, _ := newStore(t, &named)
+						return store
+					}}
 			})
 		})
 	}

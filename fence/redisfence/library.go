@@ -27,13 +27,19 @@ var library = redislib.New(LibraryName, Revision, "tilefence_revision_v1", sourc
 // Load puts the function library on every master, and checks that all servers, masters and replicas, keep what they are
 // given: that they do not evict (maxmemory-policy noeviction) and, unless Config.AllowNoPersistence is set, that they
 // write an append-only file. A library of a higher revision is left in place. It is safe to run from many processes
-// at once. Check looks again while the servers run; Load logs what it finds besides.
+// at once. Check looks again while the servers run; Load logs what it finds besides. With the ID of Config.World it
+// does first what EnterWorld does.
 //
-// Errors: a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used and why; a
+// Errors: a *fence.WorldError if the servers belong to another world; a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used and why; a
 // *fence.StoreError says that a master could not be asked. A replica that does not answer, or that
 // the cluster does not list yet, is not judged: Check does it when it is there.
 func (s *Store) Load(ctx context.Context) error {
 	s.warnOfSlowReload()
+	if !s.cfg.World.ID.IsZero() {
+		if _, err := s.EnterWorld(ctx, s.cfg.World); err != nil {
+			return err
+		}
+	}
 	if err := library.LoadOnAll(ctx, s.client, s.needs()); err != nil {
 		return err
 	}

@@ -18,6 +18,10 @@ import (
 
 // Config holds what has a default. The zero value is valid.
 type Config struct {
+	// World is the world that the tiles belong to. Its name begins every key. If its ID is known, Load refuses servers
+	// of another world. Default: the world without a name.
+	World fence.World
+
 	// TTL is how long an owner hash outlives its last refresh. Default fence.DefaultTTL, 30 s; at least
 	// one second. Batches that append renew it once a second, or ten times in a TTL if that is more often.
 	TTL time.Duration
@@ -88,14 +92,18 @@ const (
 )
 
 var (
-	_ fence.Store   = (*Store)(nil)
-	_ fence.Checker = (*Store)(nil)
+	_ fence.Store       = (*Store)(nil)
+	_ fence.Checker     = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
 )
 
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to
 // close. It does no I/O; call Load before the first commit. A nil cfg means the defaults.
 func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	s := &Store{client: client, cfg: setting.Of(cfg)}
+	if err := s.cfg.World.Validate(); err != nil {
+		return nil, err
+	}
 	var check setting.Check
 	check.Refuse(s.cfg.AllowNoReplicas && s.cfg.MinReplicas != 0, "MinReplicas", s.cfg.MinReplicas,
 		"zero with AllowNoReplicas")
@@ -132,6 +140,14 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
+// EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return redislib.EnterWorld(ctx, s.client, s.cfg.World, w)
+}
+
+// World is Config.World, of which the name begins every key.
+func (s *Store) World() fence.World { return s.cfg.World }
+
 // Commit implements fence.Store.
 func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
 	if err := c.Validate(); err != nil {
@@ -163,7 +179,7 @@ func (s *Store) commit(c *fence.Commit, renew bool) *call {
 	if c.Install {
 		mode = "install"
 	}
-	k := fence.KeysOf(c.Tile)
+	k := s.cfg.World.Keys(c.Tile)
 	f := &call{request: request{Item: sized(overhead + len(frame)), replicas: c.Replicas},
 		op: "commit", tile: c.Tile, epoch: c.Epoch, next: next, install: c.Install, key: k.Owner}
 	a := &f.arguments
@@ -188,7 +204,7 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 	if err := r.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
-	k, e := fence.KeysOf(r.Tile), r.Entry()
+	k, e := s.cfg.World.Keys(r.Tile), r.Entry()
 	f := &call{request: request{Item: sized(byItself), replicas: r.Replicas},
 		op: "rebase", tile: r.Tile, epoch: r.Epoch, next: e.Position, install: true, key: k.Owner}
 	a := &f.arguments
@@ -213,7 +229,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	if err := w.Validate(); err != nil {
 		return err
 	}
-	k := fence.KeysOf(w.Tile)
+	k := s.cfg.World.Keys(w.Tile)
 	f := &call{request: request{Item: sized(byItself)}, op: "snapshot", tile: w.Tile, epoch: w.Position.Epoch,
 		next: w.Position, key: k.Owner}
 	a := &f.arguments
@@ -231,7 +247,7 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	if err := guard.Call(ctx, "owner", tile); err != nil {
 		return fence.Owner{}, err
 	}
-	v, err := s.ownerHash(ctx, fence.KeysOf(tile).Owner)
+	v, err := s.ownerHash(ctx, s.cfg.World.Keys(tile).Owner)
 	if err != nil {
 		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 	}

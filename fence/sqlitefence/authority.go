@@ -14,7 +14,8 @@ import (
 // Create one with Open. It is safe for concurrent use.
 type Authority struct {
 	methods
-	db *sqlitedb.DB
+	db   *sqlitedb.DB
+	name string // of its world
 }
 
 // methods are Claim, Promote, Lookup and Release.

@@ -69,6 +69,10 @@ func (s spread) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.Cla
 	return s.of(fence.NewClaimID()).ClaimMany(ctx, claims)
 }
 
+func (s spread) World(ctx context.Context) (fence.World, error) {
+	return s[0].World(ctx)
+}
+
 func (s spread) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
 	return s.of(fence.NewClaimID()).List(ctx, after, limit)
 }

@@ -68,6 +68,7 @@ type Options struct {
 // DB is a database. Create one with Open.
 type DB struct {
 	pool *sql.DB
+	path string
 
 	turn chan struct{} // holds a token while a call uses the fields below
 	conn *sql.Conn
@@ -95,7 +96,7 @@ func Open(ctx context.Context, path string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{pool: pool, turn: make(chan struct{}, 1), statements: map[string]*sql.Stmt{}}
+	db := &DB{pool: pool, path: path, turn: make(chan struct{}, 1), statements: map[string]*sql.Stmt{}}
 	if err := db.prepare(ctx, &o); err != nil {
 		_ = db.Close() // the first error says more
 		return nil, err

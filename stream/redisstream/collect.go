@@ -23,7 +23,7 @@ func (l *Log) Expire(
 	if err := guard.Call(ctx, "expire", tile); err != nil {
 		return false, err
 	}
-	k := fence.KeysOf(tile)
+	k := l.functions.World().Keys(tile)
 	values, err := l.functions.Call(ctx, "expire", redisfence.FunctionCall{Tile: tile, Function: "tilefence_expire_v1",
 		Keys: []string{k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead},
 		Args: []any{durable.String(), strconv.FormatInt(after.Milliseconds(), 10)}})

@@ -24,7 +24,7 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 	if err != nil {
 		return &fence.ArgumentError{Field: "poison", Value: p.Seq, Want: "something JSON can hold: " + err.Error()}
 	}
-	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: fence.KeysOf(p.Tile).Dead, MaxLen: maxDeadLetters,
+	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: l.functions.World().Keys(p.Tile).Dead, MaxLen: maxDeadLetters,
 		Values: []any{"letter", body}}).Err()
 	if err != nil {
 		return &fence.StoreError{Op: "dead letter", Tile: p.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}
@@ -37,7 +37,7 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 	if err := guard.Call(ctx, "read dead letters", tile); err != nil {
 		return nil, err
 	}
-	messages, err := l.client.XRange(ctx, fence.KeysOf(tile).Dead, "-", "+").Result()
+	messages, err := l.client.XRange(ctx, l.functions.World().Keys(tile).Dead, "-", "+").Result()
 	if err != nil {
 		return nil, &fence.StoreError{Op: "read dead letters", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 	}
@@ -62,7 +62,7 @@ func (l *Log) RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter st
 	if err := guard.Call(ctx, "remove dead letter", tile); err != nil {
 		return false, err
 	}
-	n, err := l.client.XDel(ctx, fence.KeysOf(tile).Dead, letter).Result()
+	n, err := l.client.XDel(ctx, l.functions.World().Keys(tile).Dead, letter).Result()
 	if err != nil {
 		return false, &fence.StoreError{Op: "remove dead letter", Tile: tile, Outcome: fence.ErrUnknownOutcome,
 			Err: err}

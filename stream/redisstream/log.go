@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -28,12 +29,20 @@ type Log struct {
 	client    redis.UniversalClient
 }
 
-var _ stream.Log = (*Log)(nil)
+var (
+	_ stream.Log        = (*Log)(nil)
+	_ fence.WorldKeeper = (*Log)(nil)
+)
 
-// New returns a log that reads through client and calls the library's functions through functions. It
-// does no I/O.
+// New returns a log that reads through client and calls the library's functions through functions, in whose world it
+// is. It does no I/O.
 func New(functions *redisfence.Store, client redis.UniversalClient) *Log {
 	return &Log{functions: functions, client: client}
+}
+
+// EnterWorld implements fence.WorldKeeper, through the log's own client.
+func (l *Log) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return redislib.EnterWorld(ctx, l.client, l.functions.World(), w)
 }
 
 // Read implements stream.Log: one pipeline a node, per tile the entries and then the owner hash.
@@ -54,7 +63,7 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		if limit <= 0 {
 			limit = stream.DefaultLimit
 		}
-		k := fence.KeysOf(c.Tile)
+		k := l.functions.World().Keys(c.Tile)
 		entries[i] = pipe.XRangeN(ctx, k.Stream, startAfter(c.After), "+", int64(limit))
 		owners[i] = pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
 	}
@@ -121,7 +130,7 @@ func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, 
 	if err := guard.Call(ctx, "read snapshot", tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
-	m, err := l.client.HGetAll(ctx, fence.KeysOf(tile).Snapshot).Result()
+	m, err := l.client.HGetAll(ctx, l.functions.World().Keys(tile).Snapshot).Result()
 	if err != nil {
 		return fence.Snapshot{}, false, &fence.StoreError{Op: "read snapshot", Tile: tile, Outcome: fence.ErrNotApplied,
 			Err: err}
@@ -141,7 +150,7 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	if err := guard.Call(ctx, "read position", tile); err != nil {
 		return fence.Position{}, err
 	}
-	k := fence.KeysOf(tile)
+	k := l.functions.World().Keys(tile)
 	pipe := l.client.Pipeline()
 	owner := pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
 	tail := pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1)

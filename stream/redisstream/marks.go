@@ -29,7 +29,7 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 		n := len(calls) - 1
 		if n < 0 || calls[n].Tile != w.Tile || len(of[n]) == marksACall {
 			calls = append(calls, redisfence.FunctionCall{Tile: w.Tile, Function: "tilefence_mark_v1",
-				Keys: []string{fence.KeysOf(w.Tile).Marks}})
+				Keys: []string{l.functions.World().Keys(w.Tile).Marks}})
 			of = append(of, nil)
 			n++
 		}
@@ -109,7 +109,7 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 		if err := guard.Call(ctx, "read marks", t); err != nil {
 			return nil, err
 		}
-		reads[i] = pipe.HGetAll(ctx, fence.KeysOf(t).Marks)
+		reads[i] = pipe.HGetAll(ctx, l.functions.World().Keys(t).Marks)
 	}
 	_, _ = pipe.Exec(ctx) // each read has its own error
 	all := make([]stream.TileMarks, len(tiles))
@@ -167,7 +167,7 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 	if err := guard.Call(ctx, "trim", r.Tile); err != nil {
 		return stream.Trimmed{}, err
 	}
-	k := fence.KeysOf(r.Tile)
+	k := l.functions.World().Keys(r.Tile)
 	c := redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
 		Keys: []string{k.Marks, k.Stream, k.Snapshot},
 		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10), "shown"}}

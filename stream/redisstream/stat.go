@@ -43,7 +43,7 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 	pipe := l.client.Pipeline()
 	reads := make([]statReads, len(tiles))
 	for i, t := range tiles {
-		k := fence.KeysOf(t)
+		k := l.functions.World().Keys(t)
 		reads[i] = statReads{
 			owner:    pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...),
 			snapshot: pipe.HMGet(ctx, k.Snapshot, snapshotHeadFields...),

@@ -1,0 +1,2 @@
+-- The world of the table of tiles.
+SELECT name, id::text FROM {world}
