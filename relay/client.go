@@ -22,6 +22,8 @@ type client struct {
 	guest  *door.Guest
 	share  *share
 	opened time.Time
+	// what it is sent when nothing else is; the same bytes for all clients of its form
+	heartbeat []byte
 
 	// Used by the reading goroutine only.
 	subs   map[fence.TileID]*subscription
@@ -135,7 +137,7 @@ func (c *client) farewell() {
 	}
 }
 
-// sweep sends a ping when one is due, and ends a connection that is silent or has been behind too long.
+// sweep sends what keeps the connection alive, and ends one that is silent or has been behind too long.
 func (c *client) sweep(now time.Time) {
 	cfg := c.cfg
 	switch {
@@ -151,8 +153,8 @@ func (c *client) sweep(now time.Time) {
 		if c.shut(relaypb.CloseTooSlow, "reading too slowly for too long", false) {
 			c.count.slowCloses.Add(1)
 		}
-	case c.pingDue(now, cfg.PingInterval):
-		c.force(socket.Frame(socket.OpPing, nil))
+	default:
+		c.keepAlive(now, cfg.PingInterval, c.heartbeat)
 	}
 }
 

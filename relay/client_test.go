@@ -39,14 +39,19 @@ func send(t testing.TB, c *websocket.Conn, m *relaypb.ClientMessage) {
 	require.NoError(t, c.Write(context.Background(), websocket.MessageBinary, data))
 }
 
+// receive is the relay's next message, other than a Heartbeat.
 func receive(t testing.TB, c *websocket.Conn) *relaypb.ServerMessage {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_, data, err := c.Read(ctx)
-	require.NoError(t, err)
-	m := &relaypb.ServerMessage{}
-	require.NoError(t, proto.Unmarshal(data, m))
-	return m
+	for {
+		_, data, err := c.Read(ctx)
+		require.NoError(t, err)
+		m := &relaypb.ServerMessage{}
+		require.NoError(t, proto.Unmarshal(data, m))
+		if m.GetHeartbeat() == nil {
+			return m
+		}
+	}
 }
 
 func subscribeTo(tiles ...string) *relaypb.ClientMessage {

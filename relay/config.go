@@ -67,8 +67,11 @@ type Config struct {
 
 	Limits
 
-	SlowTimeout  time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
-	PingInterval time.Duration // between pings; a client silent for two and a half is closed with 4002. Default 20 s.
+	SlowTimeout time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
+	// PingInterval is the time between pings; a client silent for two and a half is closed with 4002. A client that has
+	// had no message for half of it is sent a Heartbeat, and counts its connection as lost after two and a half of
+	// these halves without a message: 25 s by default. Default 20 s.
+	PingInterval time.Duration
 	DrainWindow  time.Duration // over which Drain spreads the closing of clients. Default 5 s.
 	Linger       time.Duration // after which a tile without clients is dropped. Default 30 s.
 	MarkInterval time.Duration // between renewals of a tile's mark; well below half the trim lease. Default 10 s.

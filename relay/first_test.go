@@ -58,7 +58,7 @@ func (s *server) handshake(t *testing.T, url string) *early {
 	return c
 }
 
-// next is the relay's next message, of less than 64 KiB.
+// next is the relay's next message other than a Heartbeat, of less than 64 KiB.
 func (c *early) next(t *testing.T) *relaypb.ServerMessage {
 	t.Helper()
 	head := make([]byte, 2)
@@ -75,6 +75,9 @@ func (c *early) next(t *testing.T) *relaypb.ServerMessage {
 	require.NoError(t, err)
 	m := &relaypb.ServerMessage{}
 	require.NoError(t, proto.Unmarshal(data, m))
+	if m.GetHeartbeat() != nil {
+		return c.next(t)
+	}
 	return m
 }
 

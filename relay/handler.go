@@ -114,6 +114,7 @@ func (r *Relay) accept(
 		return nil, nil, false
 	}
 	c.wire, c.form = wire, formOf(encoding, wire.Deflated)
+	c.heartbeat = r.heartbeats[c.form]
 	return c, first, true
 }
 

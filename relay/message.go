@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"time"
 
@@ -103,6 +104,17 @@ func syncMessage(tile fence.TileID, s *relaypb.Sync) *relaypb.ServerMessage {
 func sessionMessage(left time.Duration) *relaypb.ServerMessage {
 	return &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Session{
 		Session: &relaypb.Session{ExpiresInMs: uint64(left.Milliseconds())}}}
+}
+
+// heartbeats are what clients are sent that have had nothing for the interval, by form.
+func heartbeats(interval time.Duration) (all [forms][]byte) {
+	ms := uint32(min(max(interval.Milliseconds(), 1), math.MaxUint32))
+	m := &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Heartbeat{Heartbeat: &relaypb.Heartbeat{IntervalMs: ms}}}
+	for _, e := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
+		plain := prepare(form(e), m)
+		all[form(e)], all[form(e)|deflated] = plain, plain // it is too short to be compressed
+	}
+	return all
 }
 
 func errorMessage(tile string, code relaypb.Code, text string) *relaypb.ServerMessage {

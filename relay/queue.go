@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -32,9 +33,17 @@ type queue struct {
 	taken     int // likewise, of those being written
 	dues      []due
 	slowSince time.Time // since when it has not been caught up after a frame was dropped
-	pinged    time.Time
 
+	keeping
 	ending
+}
+
+// keeping is what each end has been shown of the other's life.
+type keeping struct {
+	pinged time.Time // when the client was last asked for a sign of life
+	quiet  time.Time // since when it has had no message, as far as keepAlive has seen; zero: it has had no heartbeat
+	spoke  bool      // a message was queued since keepAlive was called
+	busy   bool      // frames are being written
 }
 
 // writeFunc writes what is queued as far as the network takes it at once. rest does what is left, which may take its
@@ -76,6 +85,7 @@ func (q *queue) push(frame []byte) bool {
 	}
 	q.waiting += len(frame)
 	q.backlog.count(len(frame))
+	q.spoke = true
 	q.add(frame)
 	return true
 }
@@ -93,6 +103,7 @@ func (q *queue) force(frame []byte) {
 	case len(q.frames) >= forcedTimes*q.maxFrames:
 		q.end(relaypb.CloseTooSlow, "too many messages unread", false)
 	default:
+		q.spoke = true
 		q.add(frame)
 	}
 }
@@ -208,6 +219,7 @@ func (q *queue) take(spare [][]byte) ([][]byte, due, nextThing) {
 		frames := q.frames
 		q.frames, q.bytes = spare[:0], 0
 		q.taken, q.waiting = q.waiting, 0
+		q.busy = true
 		return frames, nil, nextFrames
 	case q.closing:
 		return nil, nil, nextClose
@@ -231,7 +243,7 @@ func (q *queue) written() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.backlog.count(-q.taken)
-	q.taken = 0
+	q.taken, q.busy = 0, false
 }
 
 // drop forgets what is queued. The mutex is held.
@@ -301,13 +313,27 @@ func (q *queue) slowFor(now time.Time) time.Duration {
 	return now.Sub(q.slowSince)
 }
 
-// pingDue reports whether it is time for a ping, and counts it as sent.
-func (q *queue) pingDue(now time.Time, interval time.Duration) bool {
+var ping = socket.Frame(socket.OpPing, nil)
+
+// keepAlive queues a ping every interval, for the relay to hear of the client, and a heartbeat when the client has had
+// no message for half of that, for the client to hear of the relay. The first heartbeat is due at once. A client that
+// has not read what it was sent before has no heartbeat beside that.
+func (q *queue) keepAlive(now time.Time, interval time.Duration, heartbeat []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if now.Sub(q.pinged) < interval || len(q.frames) >= q.maxFrames {
-		return false
+	first := q.quiet.IsZero()
+	if q.spoke && !first {
+		q.spoke, q.quiet = false, now
 	}
-	q.pinged = now
-	return true
+	if q.closing || q.over || len(q.frames) >= q.maxFrames {
+		return
+	}
+	if first || now.Sub(q.quiet) >= interval/2 && len(q.frames) == 0 && !q.busy {
+		q.spoke, q.quiet = false, now
+		q.add(heartbeat)
+	}
+	if now.Sub(q.pinged) >= interval {
+		q.pinged = now
+		q.add(ping)
+	}
 }

@@ -31,6 +31,8 @@ type Relay struct {
 	crew    *writers
 	shares  shares
 
+	heartbeats [forms][]byte
+
 	mu      sync.Mutex // before any client's
 	clients map[*client]struct{}
 }
@@ -50,7 +52,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
-		syncs: newSyncBudget(relaySyncRate), crew: newWriters()}
+		syncs: newSyncBudget(relaySyncRate), crew: newWriters(), heartbeats: heartbeats(c.PingInterval / 2)}
 	if r.door, err = door.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}

@@ -95,6 +95,9 @@ func goldens() (all []golden, messages []proto.Message) {
 	add("session", "relay", "", fromRelay("", &relaypb.ServerMessage{
 		Body: &relaypb.ServerMessage_Session{Session: &relaypb.Session{ExpiresInMs: 600_000}},
 	}))
+	add("heartbeat", "relay", "", fromRelay("", &relaypb.ServerMessage{
+		Body: &relaypb.ServerMessage_Heartbeat{Heartbeat: &relaypb.Heartbeat{IntervalMs: 10_000}},
+	}))
 	add("sync from scratch, of a tile with a snapshot", "relay", "", fromRelay(tile, &relaypb.ServerMessage{
 		Body: &relaypb.ServerMessage_Sync{Sync: &relaypb.Sync{
 			Replace: true, From: relaypb.FromPosition(install.Position), Tick: 7, Blob: []byte("state"),

@@ -15,6 +15,8 @@
 //     that are left, and take up others from the Sync that opens them.
 //   - Answer pings (every WebSocket library does) and keep reading: a relay drops the frames of a client
 //     that does not, and brings it up to date with a Sync later.
+//   - A Heartbeat says how long a connection is silent at most. After two and a half times that without a message or a
+//     ping it is lost: connect again.
 //   - On GoAway, or on any close, connect again after a random delay, naming the positions still held in
 //     Subscribe.held, so that only what was missed is sent.
 //

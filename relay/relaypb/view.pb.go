@@ -660,7 +660,7 @@ func (x *Resync) GetEpochFloor() uint64 {
 // What a relay sends.
 type ServerMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Tile  string                 `protobuf:"bytes,1,opt,name=tile,proto3" json:"tile,omitempty"` // the tile it is about; empty for GoAway, Session and for errors about no tile
+	Tile  string                 `protobuf:"bytes,1,opt,name=tile,proto3" json:"tile,omitempty"` // the tile it is about; empty for GoAway, Session, Heartbeat and for errors about no tile
 	// Types that are valid to be assigned to Body:
 	//
 	//	*ServerMessage_Sync
@@ -668,6 +668,7 @@ type ServerMessage struct {
 	//	*ServerMessage_Error
 	//	*ServerMessage_GoAway
 	//	*ServerMessage_Session
+	//	*ServerMessage_Heartbeat
 	Body          isServerMessage_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -762,6 +763,15 @@ func (x *ServerMessage) GetSession() *Session {
 	return nil
 }
 
+func (x *ServerMessage) GetHeartbeat() *Heartbeat {
+	if x != nil {
+		if x, ok := x.Body.(*ServerMessage_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
 type isServerMessage_Body interface {
 	isServerMessage_Body()
 }
@@ -786,6 +796,10 @@ type ServerMessage_Session struct {
 	Session *Session `protobuf:"bytes,6,opt,name=session,proto3,oneof"`
 }
 
+type ServerMessage_Heartbeat struct {
+	Heartbeat *Heartbeat `protobuf:"bytes,7,opt,name=heartbeat,proto3,oneof"`
+}
+
 func (*ServerMessage_Sync) isServerMessage_Body() {}
 
 func (*ServerMessage_Frame) isServerMessage_Body() {}
@@ -795,6 +809,55 @@ func (*ServerMessage_Error) isServerMessage_Body() {}
 func (*ServerMessage_GoAway) isServerMessage_Body() {}
 
 func (*ServerMessage_Session) isServerMessage_Body() {}
+
+func (*ServerMessage_Heartbeat) isServerMessage_Body() {}
+
+// Shows that the connection is there. The relay sends one soon after the beginning, and then whenever it has had nothing
+// else to send to the client for the interval. A client that has had no message for two and a half intervals has lost
+// its connection and makes another one. A web page has no other sign: it does not see the pings of its WebSocket.
+type Heartbeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	IntervalMs    uint32                 `protobuf:"varint,1,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heartbeat) Reset() {
+	*x = Heartbeat{}
+	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heartbeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heartbeat) ProtoMessage() {}
+
+func (x *Heartbeat) ProtoReflect() protoreflect.Message {
+	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
+func (*Heartbeat) Descriptor() ([]byte, []int) {
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Heartbeat) GetIntervalMs() uint32 {
+	if x != nil {
+		return x.IntervalMs
+	}
+	return 0
+}
 
 // Says how long the connection lasts: first of all if it does not last for ever, and after each Refresh. When the time
 // is over the relay closes it with status 4003.
@@ -807,7 +870,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	mi := &file_relay_relaypb_view_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +882,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	mi := &file_relay_relaypb_view_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +895,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{9}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Session) GetExpiresInMs() uint64 {
@@ -873,7 +936,7 @@ type Sync struct {
 
 func (x *Sync) Reset() {
 	*x = Sync{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[10]
+	mi := &file_relay_relaypb_view_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +948,7 @@ func (x *Sync) String() string {
 func (*Sync) ProtoMessage() {}
 
 func (x *Sync) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[10]
+	mi := &file_relay_relaypb_view_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +961,7 @@ func (x *Sync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sync.ProtoReflect.Descriptor instead.
 func (*Sync) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{10}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sync) GetReplace() bool {
@@ -1017,7 +1080,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[11]
+	mi := &file_relay_relaypb_view_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1092,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[11]
+	mi := &file_relay_relaypb_view_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1105,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{11}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Frame) GetPosition() *Position {
@@ -1112,7 +1175,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[12]
+	mi := &file_relay_relaypb_view_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1187,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[12]
+	mi := &file_relay_relaypb_view_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1200,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{12}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Error) GetCode() Code {
@@ -1166,7 +1229,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[13]
+	mi := &file_relay_relaypb_view_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1178,7 +1241,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[13]
+	mi := &file_relay_relaypb_view_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1191,7 +1254,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{13}
+	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GoAway) GetMessage() string {
@@ -1245,15 +1308,19 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"\x04tile\x18\x01 \x01(\tR\x04tile\x127\n" +
 	"\bposition\x18\x02 \x01(\v2\x1b.tilefence.view.v1.PositionR\bposition\x12\x1f\n" +
 	"\vepoch_floor\x18\x03 \x01(\x04R\n" +
-	"epochFloor\"\xac\x02\n" +
+	"epochFloor\"\xea\x02\n" +
 	"\rServerMessage\x12\x12\n" +
 	"\x04tile\x18\x01 \x01(\tR\x04tile\x12-\n" +
 	"\x04sync\x18\x02 \x01(\v2\x17.tilefence.view.v1.SyncH\x00R\x04sync\x120\n" +
 	"\x05frame\x18\x03 \x01(\v2\x18.tilefence.view.v1.FrameH\x00R\x05frame\x120\n" +
 	"\x05error\x18\x04 \x01(\v2\x18.tilefence.view.v1.ErrorH\x00R\x05error\x124\n" +
 	"\ago_away\x18\x05 \x01(\v2\x19.tilefence.view.v1.GoAwayH\x00R\x06goAway\x126\n" +
-	"\asession\x18\x06 \x01(\v2\x1a.tilefence.view.v1.SessionH\x00R\asessionB\x06\n" +
-	"\x04body\"-\n" +
+	"\asession\x18\x06 \x01(\v2\x1a.tilefence.view.v1.SessionH\x00R\asession\x12<\n" +
+	"\theartbeat\x18\a \x01(\v2\x1c.tilefence.view.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
+	"\x04body\",\n" +
+	"\tHeartbeat\x12\x1f\n" +
+	"\vinterval_ms\x18\x01 \x01(\rR\n" +
+	"intervalMs\"-\n" +
 	"\aSession\x12\"\n" +
 	"\rexpires_in_ms\x18\x01 \x01(\x04R\vexpiresInMs\"\xaf\x03\n" +
 	"\x04Sync\x12\x18\n" +
@@ -1317,7 +1384,7 @@ func file_relay_relaypb_view_proto_rawDescGZIP() []byte {
 }
 
 var file_relay_relaypb_view_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_relay_relaypb_view_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_relay_relaypb_view_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_relay_relaypb_view_proto_goTypes = []any{
 	(Code)(0),             // 0: tilefence.view.v1.Code
 	(*Position)(nil),      // 1: tilefence.view.v1.Position
@@ -1329,11 +1396,12 @@ var file_relay_relaypb_view_proto_goTypes = []any{
 	(*Unsubscribe)(nil),   // 7: tilefence.view.v1.Unsubscribe
 	(*Resync)(nil),        // 8: tilefence.view.v1.Resync
 	(*ServerMessage)(nil), // 9: tilefence.view.v1.ServerMessage
-	(*Session)(nil),       // 10: tilefence.view.v1.Session
-	(*Sync)(nil),          // 11: tilefence.view.v1.Sync
-	(*Frame)(nil),         // 12: tilefence.view.v1.Frame
-	(*Error)(nil),         // 13: tilefence.view.v1.Error
-	(*GoAway)(nil),        // 14: tilefence.view.v1.GoAway
+	(*Heartbeat)(nil),     // 10: tilefence.view.v1.Heartbeat
+	(*Session)(nil),       // 11: tilefence.view.v1.Session
+	(*Sync)(nil),          // 12: tilefence.view.v1.Sync
+	(*Frame)(nil),         // 13: tilefence.view.v1.Frame
+	(*Error)(nil),         // 14: tilefence.view.v1.Error
+	(*GoAway)(nil),        // 15: tilefence.view.v1.GoAway
 }
 var file_relay_relaypb_view_proto_depIdxs = []int32{
 	4,  // 0: tilefence.view.v1.ClientMessage.subscribe:type_name -> tilefence.view.v1.Subscribe
@@ -1344,22 +1412,23 @@ var file_relay_relaypb_view_proto_depIdxs = []int32{
 	5,  // 5: tilefence.view.v1.Subscribe.held:type_name -> tilefence.view.v1.Held
 	1,  // 6: tilefence.view.v1.Held.position:type_name -> tilefence.view.v1.Position
 	1,  // 7: tilefence.view.v1.Resync.position:type_name -> tilefence.view.v1.Position
-	11, // 8: tilefence.view.v1.ServerMessage.sync:type_name -> tilefence.view.v1.Sync
-	12, // 9: tilefence.view.v1.ServerMessage.frame:type_name -> tilefence.view.v1.Frame
-	13, // 10: tilefence.view.v1.ServerMessage.error:type_name -> tilefence.view.v1.Error
-	14, // 11: tilefence.view.v1.ServerMessage.go_away:type_name -> tilefence.view.v1.GoAway
-	10, // 12: tilefence.view.v1.ServerMessage.session:type_name -> tilefence.view.v1.Session
-	1,  // 13: tilefence.view.v1.Sync.from:type_name -> tilefence.view.v1.Position
-	12, // 14: tilefence.view.v1.Sync.tail:type_name -> tilefence.view.v1.Frame
-	1,  // 15: tilefence.view.v1.Sync.position:type_name -> tilefence.view.v1.Position
-	1,  // 16: tilefence.view.v1.Frame.position:type_name -> tilefence.view.v1.Position
-	1,  // 17: tilefence.view.v1.Frame.prev:type_name -> tilefence.view.v1.Position
-	0,  // 18: tilefence.view.v1.Error.code:type_name -> tilefence.view.v1.Code
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	12, // 8: tilefence.view.v1.ServerMessage.sync:type_name -> tilefence.view.v1.Sync
+	13, // 9: tilefence.view.v1.ServerMessage.frame:type_name -> tilefence.view.v1.Frame
+	14, // 10: tilefence.view.v1.ServerMessage.error:type_name -> tilefence.view.v1.Error
+	15, // 11: tilefence.view.v1.ServerMessage.go_away:type_name -> tilefence.view.v1.GoAway
+	11, // 12: tilefence.view.v1.ServerMessage.session:type_name -> tilefence.view.v1.Session
+	10, // 13: tilefence.view.v1.ServerMessage.heartbeat:type_name -> tilefence.view.v1.Heartbeat
+	1,  // 14: tilefence.view.v1.Sync.from:type_name -> tilefence.view.v1.Position
+	13, // 15: tilefence.view.v1.Sync.tail:type_name -> tilefence.view.v1.Frame
+	1,  // 16: tilefence.view.v1.Sync.position:type_name -> tilefence.view.v1.Position
+	1,  // 17: tilefence.view.v1.Frame.position:type_name -> tilefence.view.v1.Position
+	1,  // 18: tilefence.view.v1.Frame.prev:type_name -> tilefence.view.v1.Position
+	0,  // 19: tilefence.view.v1.Error.code:type_name -> tilefence.view.v1.Code
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_relay_relaypb_view_proto_init() }
@@ -1380,6 +1449,7 @@ func file_relay_relaypb_view_proto_init() {
 		(*ServerMessage_Error)(nil),
 		(*ServerMessage_GoAway)(nil),
 		(*ServerMessage_Session)(nil),
+		(*ServerMessage_Heartbeat)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1387,7 +1457,7 @@ func file_relay_relaypb_view_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_relay_relaypb_view_proto_rawDesc), len(file_relay_relaypb_view_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
