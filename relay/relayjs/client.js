@@ -12,6 +12,9 @@
 // what is missing. Nothing of a lower epoch than was held is applied: the relay that offers it is asked again after a
 // while, then left for another connection. After a reconnect the relay sends only what was missed. docs/wire.md has
 // the rules.
+//
+// A relay that has nothing to send says so (Heartbeat). After two and a half of the intervals that it names, 25 s by
+// default, the client reports "lost" and connects again: the network may lose a connection without a word.
 
 import * as wire from "./messages.js";
 
@@ -27,6 +30,10 @@ const resyncTimeout = 5000; // ms until an unanswered Resync is sent again
 const fruitlessPause = 1000; // ms until a Resync whose answer did not help is sent again
 const backoff = { min: 250, max: 15000 }; // ms between attempts to connect, and between questions to a relay behind us
 const forgetAfter = 30000; // ms for which relays must say that the store does not know our floor before it is forgotten
+const openTimeout = 20000; // ms for a token, and as many for a handshake
+const firstTimeout = 30000; // ms until the first message of a connection
+const longestLimit = 600000; // ms of silence, whatever a relay says and however slow the line is
+const longestTimer = 2 ** 31 - 1; // ms; a longer timer fires at once
 const staleAsks = 3; // questions to a relay that is behind until another connection is tried
 
 const nothing = () => {};
@@ -106,6 +113,9 @@ export class Client {
     this.watches = 0; // of this connection
     this.counts = { frames: 0, bytes: 0, syncs: 0, gaps: 0, repairs: 0, resyncs: 0, duplicates: 0, connects: 0, stale: 0 };
     this.failures = 0;
+    this.limit = 0; // ms of silence that an open connection may have; 0: the relay has not said
+    this.patience = 1; // by which the limit is multiplied: a long message over a slow line shows when all of it is here
+    this.attempt = 0; // to connect, counted
     this.open = false;
     this.ended = false;
   }
@@ -114,12 +124,35 @@ export class Client {
   connect() {
     if (this.ended) return;
     this.reminder ??= setInterval(() => this.remind(), remindEvery);
+    clearTimeout(this.retry);
+    this.retry = undefined;
+    const attempt = ++this.attempt;
     this.calls.link("wait", "connecting");
+    this.#expect(openTimeout);
     if (!this.calls.token) return this.line.connect(this.url, subprotocol);
-    this.#withToken(
-      (token) => this.line.connect(this.url, [subprotocol, tokenProtocol + token]),
-      () => this.closed("no token"),
-    );
+    this.#withToken((token) => {
+      if (attempt !== this.attempt || this.retry !== undefined) return; // it came too late
+      this.#expect(openTimeout);
+      this.line.connect(this.url, [subprotocol, tokenProtocol + token]);
+    }, () => { if (attempt === this.attempt) this.closed("no token"); });
+  }
+
+  /** Something has to happen within so many ms; 0: it may take for ever. */
+  #expect(within) {
+    this.within = within;
+    this.heard = performance.now();
+    this.heardAt = Date.now(); // which goes on while the machine sleeps
+    this.doubted = false;
+  }
+
+  /** Gives up what has taken too long. A page that was asleep finds messages and this timer at once: it looks twice. */
+  #watchdog() {
+    const silent = Math.max(performance.now() - this.heard, Date.now() - this.heardAt);
+    if (this.retry !== undefined || !this.within || silent <= this.within) return (this.doubted = false);
+    if (!this.doubted) return (this.doubted = true);
+    if (this.open && this.limit) this.patience *= 2; // until a Sync or a Frame comes
+    this.line.close?.();
+    this.closed(`${this.open ? "nothing heard" : "no connection"} for ${Math.round(silent / 1000)} s`);
   }
 
   /** Calls use with a token, or fail. */
@@ -142,7 +175,7 @@ export class Client {
     this.renewal = setTimeout(() => {
       if (left > 400) this.#renew(left / 4); // until the answer comes
       this.#withToken((token) => { if (this.open) this.#send({ refresh: { token } }); }, nothing);
-    }, left * 0.75);
+    }, Math.min(left * 0.75, longestTimer));
   }
 
   /** Ends the connection for good. */
@@ -160,6 +193,8 @@ export class Client {
   opened() {
     if (this.ended) return;
     this.open = true;
+    this.limit = 0;
+    this.#expect(firstTimeout * this.patience);
     this.counts.connects++;
     this.calls.link("live", "live");
     this.watches = 0;
@@ -207,7 +242,7 @@ export class Client {
 
   /** Of a line: the connection is lost. The client connects again after a while, longer after each failure. */
   closed(reason) {
-    if (this.ended) return;
+    if (this.ended || this.retry !== undefined) return; // it connects again already
     this.open = false;
     clearTimeout(this.renewal);
     const cap = Math.min(backoff.max, backoff.min * 2 ** this.failures++);
@@ -220,7 +255,8 @@ export class Client {
 
   /** Of a line: a message, and when it arrived, ms since 1970. */
   message(text, at) {
-    if (this.ended) return;
+    if (this.ended || !this.open) return; // of a connection that was given up
+    this.#expect(Math.min(this.limit * this.patience, longestLimit));
     this.failures = 0; // not before: a player who is refused is so when the connection is open
     let m;
     try {
@@ -228,6 +264,8 @@ export class Client {
     } catch {
       return this.calls.trouble("The relay sent something that is not JSON.");
     }
+    if (m.heartbeat) return this.#heartbeat(Number(m.heartbeat.intervalMs));
+    if (m.sync || m.frame) [this.patience, this.within] = [1, this.limit];
     let tile = this.tiles.get(m.tile);
     if (tile?.left) tile = undefined;
     try {
@@ -242,6 +280,13 @@ export class Client {
       if (!(err instanceof wire.WireError) || !tile) throw err;
       this.#gap(tile, wire.beginning); // what the client holds of the tile is not to be trusted any more
     }
+  }
+
+  /** The relay is there, and says how often it says so. */
+  #heartbeat(interval) {
+    if (!(interval > 0)) return;
+    this.limit = Math.min(2.5 * interval, longestLimit);
+    this.within = Math.min(this.limit * this.patience, longestLimit);
   }
 
   #frame(tile, f, at) {
@@ -366,8 +411,9 @@ export class Client {
     this.#send({ resync: { tile: tile.id, ...wire.held({ at: this.#have(tile), floor: tile.floor }) } });
   }
 
-  /** Asks again where an answer is overdue. */
+  /** Looks after everything that is overdue. */
   remind() {
+    this.#watchdog();
     if (!this.open) return;
     for (const t of this.tiles.values()) if (t.broken) this.#gap(t, t.have ?? wire.beginning);
   }

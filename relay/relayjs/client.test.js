@@ -224,6 +224,111 @@ test("areas are opened at the position held", (t) => {
   assert.deepEqual(seen.calls.map(([n, , , areas]) => [n, areas]), [["restore", [1]], ["open", [2]]]);
 });
 
+/** Date and performance.now as the test sets them. */
+function clocks(t) {
+  const clock = { mono: 0, wall: 1e12 };
+  t.mock.method(performance, "now", () => clock.mono);
+  t.mock.method(Date, "now", () => clock.wall);
+  return (ms) => { // a second at a time, as the client looks
+    for (; ms > 0; ms -= 1000) {
+      clock.mono += 1000;
+      clock.wall += 1000;
+      t.mock.timers.tick(1000);
+    }
+    return clock;
+  };
+}
+const heartbeat = { heartbeat: { intervalMs: 10_000 } };
+
+test("a connection on which nothing comes is lost, and made again", (t) => {
+  const pass = clocks(t), { client, hear, seen, last } = begin(t), links = [];
+  client.calls.link = (state, text) => links.push([state, text]);
+  hear(heartbeat, sync(at(7, 3)));
+  for (let i = 0; i < 20; i++) { pass(10_000); hear(heartbeat); }
+  assert.deepEqual(links, [], "heartbeats are signs of life");
+  pass(25_000);
+  assert.deepEqual(links, []);
+  pass(2000);
+  assert.deepEqual(links[0], ["lost", "nothing heard for 27 s: reconnecting"]);
+  assert.equal(seen.closed, 1);
+  hear(frame(7, 4)); // of the connection that was given up
+  assert.equal(client.failures, 1);
+  pass(1000);
+  assert.equal(seen.connects.length, 2);
+  client.opened();
+  assert.equal(last().subscribe.held[0].position.seq, "3");
+  hear({ tile: id, sync: { from: at(7, 3), tail: [frame(7, 4).frame], position: at(7, 4) } });
+  assert.equal(client.tiles.get(id).at.seq, 4);
+});
+
+test("a handshake, a token or a first message that never comes ends", async (t) => {
+  const pass = clocks(t), { client, seen } = begin(t);
+  pass(33_000); // the first is open, and says nothing
+  assert.equal(seen.connects.length, 2);
+  pass(20_000);
+  assert.equal(seen.closed, 1, "the second may open for 20 s");
+  pass(3000);
+  assert.equal(seen.closed, 2);
+  const give = [];
+  client.calls.token = () => new Promise((resolve) => give.push(resolve));
+  pass(3000); // it asks for a token that does not come
+  const connects = seen.connects.length, failures = client.failures;
+  pass(60_000);
+  assert.ok(client.failures > failures && give.length > 1);
+  give[0]("late");
+  for (let i = 0; i < 5; i++) await null;
+  assert.equal(seen.connects.length, connects);
+});
+
+test("an old relay that has no heartbeats is not given up", (t) => {
+  const pass = clocks(t), { client, hear, seen } = begin(t);
+  hear(sync(at(1, 1)));
+  pass(600_000);
+  assert.equal(seen.connects.length, 1);
+  hear({ news: { of: "a later relay" } });
+  assert.ok(client.open);
+});
+
+test("a message that takes longer than the limit arrives at last", (t) => {
+  const pass = clocks(t), { client, hear, seen } = begin(t);
+  hear(heartbeat);
+  pass(27_000);
+  assert.equal(seen.closed, 1);
+  pass(1000);
+  client.opened();
+  hear(heartbeat);
+  pass(45_000); // the Sync is on its way
+  assert.equal(seen.closed, 1);
+  hear(sync(at(1, 1)));
+  pass(27_000);
+  assert.equal(seen.closed, 2, "then the limit is the relay's again");
+});
+
+test("a page that slept hears what has come before it judges", (t) => {
+  const pass = clocks(t), { client, hear, seen } = begin(t);
+  hear(heartbeat, sync(at(1, 1)));
+  const clock = pass(1000);
+  clock.wall += 3_600_000; // the monotonic clock may stand meanwhile
+  pass(1000);
+  hear(frame(1, 2));
+  pass(20_000);
+  assert.equal(seen.closed, 0);
+  clock.wall += 3_600_000;
+  pass(2000);
+  assert.equal(seen.closed, 1, "nothing came: the connection did not outlive the sleep");
+  assert.equal(client.open, false);
+});
+
+test("a session of months is not renewed at once", async (t) => {
+  const { calls, client, hear, seen } = begin(t);
+  client.calls.token = () => "new";
+  hear({ session: { expiresInMs: String(40 * 24 * 3600 * 1000) } });
+  t.mock.timers.tick(3_600_000);
+  await null;
+  assert.equal(seen.sent.length, 1);
+  assert.ok(calls);
+});
+
 test("malformed bytes are refused", () => {
   for (const bytes of [[0], [0, 5, 1], [1, 1, 0, 0, 1, 0], [0, 0], [0, 128, 0]]) {
     assert.throws(() => events(Uint8Array.from(bytes)), WireError, String(bytes));

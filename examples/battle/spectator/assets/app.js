@@ -50,6 +50,7 @@ class Page {
     const line = {
       connect: (url, protocol) => this.network.postMessage({ connect: url, protocol }),
       send: (text) => this.network.postMessage({ send: text }),
+      close: () => this.network.postMessage({ close: true }),
     };
     const tiles = [...this.views.values()].map((v) => ({ id: v.id, areas: v.fleet.all }));
     this.feed = new Client(relayURL(world.relay), tiles, {
@@ -262,7 +263,8 @@ class Page {
     this.scene.contest(id, true);
     this.show();
     try {
-      const response = await fetch(`/api/takeover?tile=${encodeURIComponent(id)}`, { method: "POST" });
+      const how = { method: "POST", signal: AbortSignal.timeout(patience) };
+      const response = await fetch(`/api/takeover?tile=${encodeURIComponent(id)}`, how);
       if (response.ok) return void this.poll();
       throw new Error(await response.text());
     } catch (err) {
@@ -300,7 +302,7 @@ function relayURL(relay) {
 }
 
 async function start() {
-  const response = await fetch("/api/world");
+  const response = await fetch("/api/world", { signal: AbortSignal.timeout(patience) });
   if (!response.ok) throw new Error(`the world cannot be had: ${response.status}`);
   new Page(await response.json()).run();
 }

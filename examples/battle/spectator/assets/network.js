@@ -3,21 +3,26 @@
 //
 //   to the worker                 from the worker
 //   {connect: url, protocol}      {opened}, {message: text, at}, {closed: reason}
-//   {send: text}
+//   {send: text}, {close: true}
 //   {status: url}                 {status: report, sent, received} or {status: null, error}
 //
 // Times are milliseconds since 1970 by this machine's clock.
 
 "use strict";
 
+const statusTimeout = 10_000; // ms until an answer that has not come, or not ended, is given up
 let socket = null;
 const now = () => performance.timeOrigin + performance.now();
 
+function leave() {
+  if (!socket) return;
+  socket.onopen = socket.onmessage = socket.onclose = null;
+  socket.close();
+  socket = null;
+}
+
 function connect(url, protocol) {
-  if (socket) { // the page leaves this relay
-    socket.onopen = socket.onmessage = socket.onclose = null;
-    socket.close();
-  }
+  leave(); // the page leaves this relay
   const s = new WebSocket(url, protocol);
   socket = s;
   s.onopen = () => postMessage({ opened: true });
@@ -28,7 +33,7 @@ function connect(url, protocol) {
 async function status(url) {
   const sent = now();
   try {
-    const response = await fetch(url);
+    const response = await fetch(url, { signal: AbortSignal.timeout(statusTimeout) });
     const received = now(); // the headers: the body of a long history takes longer
     if (!response.ok) throw new Error(await response.text());
     postMessage({ status: await response.json(), sent, received });
@@ -39,6 +44,7 @@ async function status(url) {
 
 onmessage = ({ data }) => {
   if (data.connect) connect(data.connect, data.protocol);
+  else if (data.close) leave();
   else if (data.send && socket?.readyState === WebSocket.OPEN) socket.send(data.send);
   else if (data.status) status(data.status);
 };
