@@ -30,6 +30,12 @@
 // Do not use this package for work that must not be done twice. Such work takes a fencing token, such as a
 // tile's epoch, at the place where it has its effect.
 //
+// # What is believed
+//
+// The list says who lives, and a process that can write there can add members that work on nothing: their tiles have
+// no member for as long as it goes on. A list of more than 1,024 members counts as a heartbeat that failed. Keep the
+// list where only members can write: checkpointers, whose work is what survives, on the coordination cluster.
+//
 // # Failure and concurrency
 //
 // No failure ends Run. A heartbeat that fails is logged, counted and followed by the next; a [Lister] that fails is

@@ -25,6 +25,9 @@ const (
 
 	// refresh is how often the tiles are listed again, and how long listing them may take.
 	refresh = 10 * time.Second
+
+	// maxMembers is more than any group has. A longer list is another program's work, and would take the tiles of all.
+	maxMembers = 1024
 )
 
 // Config holds the optional settings of a Share.
@@ -150,6 +153,10 @@ func (s *Share) beat(ctx context.Context) {
 	living, known, err := s.members.Beat(call, s.group, s.self, ttl)
 	if ctx.Err() != nil {
 		return
+	}
+	if err == nil && len(living) > maxMembers {
+		err = fmt.Errorf("%d members are on the list, which has %d at most: another program writes there", len(living),
+			maxMembers)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

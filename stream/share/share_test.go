@@ -613,3 +613,31 @@ func random(t *testing.T, rng *rand.Rand, faults bool) {
 		p.end(t)
 	}
 }
+
+// crowd is a list on which another program writes.
+type crowd struct {
+	*share.Memory
+	strangers int
+}
+
+func (c *crowd) Beat(ctx context.Context, group, member string, ttl time.Duration) ([]string, bool, error) {
+	living, known, err := c.Memory.Beat(ctx, group, member, ttl)
+	for i := range c.strangers {
+		living = append(living, fmt.Sprint("stranger-", i))
+	}
+	return living, known, err
+}
+
+// TestAListThatIsTooLong moves nothing: the member keeps its tiles, and says so.
+func TestAListThatIsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		members, to := &crowd{Memory: share.NewMemory()}, &target{has: map[fence.TileID]bool{}}
+		s, err := share.New(members, "bridge", share.Fixed([]fence.TileID{1, 2, 3, 4, 5, 6, 7, 8}), to, nil)
+		require.NoError(t, err)
+		s.Sync(t.Context())
+		members.strangers = 2000
+		s.Sync(t.Context())
+		require.Equal(t, 8, s.Stats().Tiles)
+		require.EqualValues(t, 1, s.Stats().BeatErrors)
+	})
+}
