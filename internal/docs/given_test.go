@@ -88,7 +88,9 @@ var givenIn = map[string]map[string]string{
 	"relay/relayclient": {
 		"world": "interface { Restore(fence.TileID, []byte); Apply(fence.TileID, [][]byte) }",
 	},
-	"relay/viewcache":                {"broker": "fanout.Subscriber", "client": "redis.UniversalClient", "key": "[]byte"},
+	"relay/viewcache": {
+		"broker": "fanout.Subscriber", "client": "redis.UniversalClient", "key": "[]byte",
+	},
 	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber", "key": "[]byte"},
 	"relay/viewcache/viewcachetest": {
 		"openStore":   "func(*testing.T, *viewcache.Limits) viewcache.Store",

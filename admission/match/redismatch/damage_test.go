@@ -22,7 +22,8 @@ func TestADamagedRecordHoldsUpNoOther(t *testing.T) {
 	key := func(id string) string { return redismatch.Base(shard) + id }
 	for i := range 8 {
 		id := fmt.Sprint("t", i)
-		_, err := store.Enqueue(ctx, shard, match.Ticket{ID: id, Players: []match.Player{{ID: "p" + id}}}, match.Entry{})
+		ticket := match.Ticket{ID: id, Players: []match.Player{{ID: "p" + id}}}
+		_, err := store.Enqueue(ctx, shard, ticket, match.Entry{})
 		require.NoError(t, err)
 	}
 	require.NoError(t, client.HSet(ctx, key(":t:t0"), "d", "{").Err())

@@ -41,10 +41,11 @@ func forged(s *story) {
 	for name, p := range map[string]viewcache.Put{
 		"another snapshot at the true position": {At: head, Base: now.Base, Tail: tail, Snapshot: changed(base)},
 		"another tail at the true position":     {At: head, Base: now.Base, Tail: changed(tail), Snapshot: base},
-		"what has a checksum":                   {At: head, Base: now.Base, Tail: unsigned(tail), Snapshot: unsigned(base)},
-		"a newer one, at an older position":     {At: first.At, Base: now.Base, Tail: tail, Snapshot: base},
-		"the last version there is":             {At: last, Base: now.Base, Tail: tail, Snapshot: base},
-		"the last version, of nothing":          {At: last, Tail: []byte("x")},
+		"what has a checksum": {At: head, Base: now.Base, Tail: unsigned(tail),
+			Snapshot: unsigned(base)},
+		"a newer one, at an older position": {At: first.At, Base: now.Base, Tail: tail, Snapshot: base},
+		"the last version there is":         {At: last, Base: now.Base, Tail: tail, Snapshot: base},
+		"the last version, of nothing":      {At: last, Tail: []byte("x")},
 	} {
 		s.Flush()
 		p.Tile = s.tile

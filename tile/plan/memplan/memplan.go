@@ -452,7 +452,8 @@ func (s *Store) Depth(ctx context.Context, at int) (plan.Depth, error) {
 	sh, now := s.shards[at], time.Now()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	l := plan.Depth{Players: sh.queues[0].len(), Background: sh.queues[1].len(), Dead: len(sh.dead), Usage: len(sh.usage)}
+	l := plan.Depth{Players: sh.queues[0].len(), Background: sh.queues[1].len(), Dead: len(sh.dead),
+		Usage: len(sh.usage)}
 	for _, r := range sh.requests {
 		switch r.state {
 		case resting, running:

@@ -24,8 +24,8 @@ local function take(base, epoch, room, ids)
 end
 
 -- claim. ARGV worker, epoch ('0' for a new one), lease (ms), limit, '1' for IDs (not in revision 2).
--- Reply {'ok', epoch, arrivals, '1' if another worker is busy, now, then ticket (JSON), when it came, and its ID, of all
--- that the epoch holds}, or 'stale'. A ticket that has no record any more leaves the queue.
+-- Reply {'ok', epoch, arrivals, '1' if another worker is busy, now, then ticket (JSON), when it came, and its ID, of
+-- all that the epoch holds}, or 'stale'. A ticket that has no record any more leaves the queue.
 local function claim(keys, args)
   local base, worker, epoch, lease, limit = keys[1], args[1], args[2], whole(args[3]), whole(args[4])
   if not whole(epoch) or not lease or not limit then return {'invalid', 'epoch, lease or limit'} end

@@ -85,9 +85,9 @@ local function orphans(base, limit)
   return ids
 end
 
--- reclaim. ARGV limit, '1' for IDs (not in revision 2). Reply {'ok', tickets of claims without a lease by spaces, tickets
--- that timed out by spaces, '1' if there is more, then matches to finish (JSON), each followed by its ID}. A match that
--- has no record any more is not finished.
+-- reclaim. ARGV limit, '1' for IDs (not in revision 2). Reply {'ok', tickets of claims without a lease by spaces,
+-- tickets that timed out by spaces, '1' if there is more, then matches to finish (JSON), each followed by its ID}. A
+-- match that has no record any more is not finished.
 local function reclaim(keys, args)
   local base, limit = keys[1], whole(args[1])
   if not limit or limit < 1 then return {'invalid', 'limit'} end
