@@ -93,7 +93,11 @@ func (a *attic) play(n int, kill bool) (before uint64, at fence.Position) {
 	at = p.Status().Position
 	life.dead.Store(kill)
 	cancel()
-	require.NoError(a, <-ended)
+	if err := <-ended; kill {
+		require.ErrorIs(a, err, tile.ErrUnreleased)
+	} else {
+		require.NoError(a, err)
+	}
 	return before, at
 }
 

@@ -198,22 +198,26 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	}
 	g.cfg.Logger.Info("gateway listens", "addr", l.Addr().String())
 	c := newCrew(ctx)
-	c.onStop(func() {
-		g.drain(ctx, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)
+	c.onStop("peers", func(by time.Time) {
+		g.drain(ctx, by, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)
 	})
 	c.start("membership", g.member.Run)
 	c.start("gateway", g.gateway.Run)
 	c.start("conditions", g.conditions.watch)
 	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients, g.cfg.Logger) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, g.cfg.Logger, g) })
-	c.onStop(func() { g.drain(ctx, "intents were under way when the gateway ended", g.clients.Drain) })
+	c.onStop("clients", func(by time.Time) {
+		g.drain(ctx, by, "intents were under way when the gateway ended", g.clients.Drain)
+	})
 	c.wait(ctx)
-	return c.stop()
+	return c.stop(stopBy(ctx))
 }
 
-// drain gives part of the gateway DrainTimeout to finish.
-func (g *GatewayServer) drain(ctx context.Context, unfinished string, part func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.cfg.DrainTimeout)
+// drain gives part of the gateway DrainTimeout to finish, until by at most.
+func (g *GatewayServer) drain(
+	ctx context.Context, by time.Time, unfinished string, part func(context.Context) error,
+) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(g.cfg.DrainTimeout, time.Until(by)))
 	defer cancel()
 	if err := part(ctx); err != nil {
 		g.cfg.Logger.Warn(unfinished, "error", err)

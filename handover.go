@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -19,9 +20,10 @@ const gatewayPrefix = "gateway/"
 // successorsTried is to how many members a tile is offered before it is released.
 const successorsTried = 2
 
-// handOver gives the server's tiles to other tile servers, within HandOverTimeout.
-func (s *TileServer) handOver(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.HandOverTimeout)
+// handOver gives the server's tiles to other tile servers, within HandOverTimeout and two fifths of the time until by:
+// the rest is for the release of those that stay.
+func (s *TileServer) handOver(ctx context.Context, by time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, min(s.cfg.HandOverTimeout, time.Until(by)*2/5))
 	defer cancel()
 	for try := range successorsTried {
 		peers := tileServers(s.member, s.contact)

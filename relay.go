@@ -115,11 +115,11 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	c.start("conditions", r.conditions.watch)
 	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler(), r.log) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, r.log, r) })
-	c.onStop(func() {
-		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.drain)
+	c.onStop("drain", func(by time.Time) {
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(r.drain, time.Until(by)))
 		defer cancel()
 		_ = r.relay.Drain(bounded) // the clients left are closed by Run
 	})
 	c.wait(ctx)
-	return c.stop()
+	return c.stop(stopBy(ctx))
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Server is a part of a process that runs until its context ends: the servers of this package, and anything of
@@ -26,17 +29,20 @@ type Server interface {
 // and nothing is started; servers of the caller's may stand anywhere.
 //
 // The error joins those of all servers, each under the name of its type. A server that ends by itself without an
-// error ends Run as ctx does.
+// error ends Run as ctx does. Run returns within StopTimeout of that, whatever hangs: a server that takes too long no
+// longer delays those after it, and is an ErrUnfinished if it has not ended by then. Tiles that were not released are an
+// *UnreleasedError.
 func Run(ctx context.Context, servers ...Server) error {
 	if err := inOrder(servers); err != nil {
 		return err
 	}
 	c := newCrew(ctx)
+	c.reserved = reservedForServer
 	for i := len(servers) - 1; i >= 0; i-- {
 		c.start(nameOf(servers[i]), servers[i].Run)
 	}
 	c.wait(ctx)
-	return c.stop()
+	return c.stop(stopBy(ctx))
 }
 
 // staged is a server that has a place in the order of stopping.
@@ -75,22 +81,89 @@ func nameOf(s Server) string {
 	return t.Name()
 }
 
+// StopTimeout bounds the end of a process: so long after its context has ended, Run and each server's Run have returned,
+// whatever hangs. It leaves 5 s of the 30 s that Kubernetes and systemd-like supervisors give before they kill.
+const StopTimeout = 25 * time.Second
+
+// ErrUnfinished: a part of a server did not end within its time, and was left behind. Its goroutines end with the
+// process.
+var ErrUnfinished = errors.New("did not end in time")
+
+// UnreleasedError says which tiles a tile server held to its end, neither handed over nor released, because a back end or
+// the other servers did not answer in time. Nothing that was confirmed is lost. Other servers take the tiles when they
+// suspect their owner, at the latest when the owner hashes have run out. It is a tile.ErrUnreleased.
+type UnreleasedError struct {
+	Contact string // of the tile server
+	Tiles   []fence.TileID
+	Err     error // of one of them; nil if it had not ended
+}
+
+func (e *UnreleasedError) Error() string {
+	const shown = 10
+	text := fmt.Sprintf("%d tiles of %s were neither handed over nor released: %v", len(e.Tiles), e.Contact,
+		e.Tiles[:min(len(e.Tiles), shown)])
+	if len(e.Tiles) > shown {
+		text += " and others"
+	}
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text + "; other tile servers take them over"
+}
+
+// Is matches tile.ErrUnreleased.
+func (e *UnreleasedError) Is(target error) bool { return target == tile.ErrUnreleased }
+
+// Unwrap returns the error of one of the tiles.
+func (e *UnreleasedError) Unwrap() error { return e.Err }
+
+// stopping is the cause with which a part's context ends. It carries the one deadline of which all budgets of the end
+// are parts.
+type stopping struct{ by time.Time }
+
+func (*stopping) Error() string { return "the server stops" }
+
+// Is matches context.Canceled, since nothing has failed.
+func (*stopping) Is(target error) bool { return target == context.Canceled }
+
+// stopBy is when what runs under ctx, which has ended, must have stopped: as its crew says, or StopTimeout from now.
+func stopBy(ctx context.Context) time.Time {
+	if s, ok := errors.AsType[*stopping](context.Cause(ctx)); ok {
+		return s.by
+	}
+	return time.Now().Add(StopTimeout)
+}
+
+// What a part that is stopped must leave for each part after it: of a server, and of a process.
+const (
+	reservedForPart   = 500 * time.Millisecond
+	reservedForServer = 2 * time.Second
+)
+
 // crew runs the parts of a server. Each has a context of its own, so that they are stopped one after another, the
 // last that was started first.
 type crew struct {
-	ctx   context.Context // for values; a part is stopped by its own cancel
-	ended chan struct{}   // closed when the first part ends by itself
-	once  sync.Once
-	stops []func() error
+	ctx      context.Context // for values; a part is stopped by its own cancel
+	ended    chan struct{}   // closed when the first part ends by itself
+	once     sync.Once
+	reserved time.Duration
+	parts    []part
+}
+
+// part is stopped by stop, which begins it, and has ended when done has its error.
+type part struct {
+	name string
+	stop func(by time.Time)
+	done chan error
 }
 
 func newCrew(ctx context.Context) *crew {
-	return &crew{ctx: context.WithoutCancel(ctx), ended: make(chan struct{})}
+	return &crew{ctx: context.WithoutCancel(ctx), ended: make(chan struct{}), reserved: reservedForPart}
 }
 
 // start runs a part.
 func (c *crew) start(name string, run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancelCause(c.ctx)
 	done := make(chan error, 1)
 	go func() {
 		err := run(ctx)
@@ -100,15 +173,18 @@ func (c *crew) start(name string, run func(context.Context) error) {
 		done <- err
 		c.once.Do(func() { close(c.ended) })
 	}()
-	c.stops = append(c.stops, func() error {
-		cancel()
-		return <-done
-	})
+	c.parts = append(c.parts, part{name, func(by time.Time) { cancel(&stopping{by}) }, done})
 }
 
 // onStop has f called in its turn when the parts are stopped.
-func (c *crew) onStop(f func()) {
-	c.stops = append(c.stops, func() error { f(); return nil })
+func (c *crew) onStop(name string, f func(by time.Time)) {
+	done := make(chan error, 1)
+	c.parts = append(c.parts, part{name, func(by time.Time) {
+		go func() {
+			f(by)
+			done <- nil
+		}()
+	}, done})
 }
 
 // wait returns when ctx ends or a part has ended by itself.
@@ -119,13 +195,45 @@ func (c *crew) wait(ctx context.Context) {
 	}
 }
 
-// stop stops the parts in the reverse order of their start and returns what failed.
-func (c *crew) stop() error {
-	var errs []error
-	for i := len(c.stops) - 1; i >= 0; i-- {
-		errs = append(errs, c.stops[i]())
+// stop stops the parts in the reverse order of their start until by, and returns what failed. A part that leaves too
+// little for those after it goes on beside them; one that has not ended at the end is an ErrUnfinished.
+func (c *crew) stop(by time.Time) error {
+	errs := make([]error, len(c.parts))
+	var late []int
+	for i := len(c.parts) - 1; i >= 0; i-- {
+		p := c.parts[i]
+		turn := by.Add(-time.Duration(i) * c.reserved)
+		p.stop(turn)
+		var ended bool
+		if errs[i], ended = p.await(turn); !ended {
+			late = append(late, i)
+		}
 	}
+	for _, i := range late {
+		var ended bool
+		if errs[i], ended = c.parts[i].await(by); !ended {
+			errs[i] = fmt.Errorf("%s: %w", c.parts[i].name, ErrUnfinished)
+		}
+	}
+	slices.Reverse(errs)
 	return errors.Join(errs...)
+}
+
+// await returns a part's error if it ends in time.
+func (p *part) await(by time.Time) (err error, ended bool) { //nolint:revive // the error is the part's
+	timer := time.NewTimer(max(time.Until(by), 0))
+	defer timer.Stop()
+	select {
+	case err := <-p.done:
+		return err, true
+	case <-timer.C:
+		select {
+		case err := <-p.done:
+			return err, true
+		default:
+			return nil, false
+		}
+	}
 }
 
 func argument(field string, value any, want string) error {

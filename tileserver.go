@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,7 +96,8 @@ type TileServer struct {
 	spawning singleflight.Group
 
 	mu     sync.Mutex
-	wanted map[fence.TileID]bool // the tiles of Own and Follow
+	wanted map[fence.TileID]bool  // the tiles of Own and Follow
+	kept   map[fence.TileID]error // those whose owners ended here without releasing them
 }
 
 // NewTileServer returns a tile server that other processes reach at contact, a host and port. rules makes a
@@ -251,6 +253,7 @@ func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 	if errors.Is(i.Err, tile.ErrSuperseded) {
 		s.contests.note(id)
 	}
+	s.noteKept(&i)
 	elsewhere := errors.Is(i.Err, fence.ErrLost) || i.Err == nil && i.Status.Successor.Present()
 	s.mu.Lock()
 	wanted := s.wanted[id]
@@ -293,7 +296,8 @@ func (s *TileServer) memberChanged(e route.Event) {
 
 // Run serves until ctx ends. Then it hands its tiles to other members, releases those that no member takes, each
 // after its last tick and snapshot, closes its listener, and leaves the gossip last of all. It returns when every
-// goroutine of the server has ended: nil, or what failed; a *fence.ArgumentError if another process runs at the
+// goroutine of the server has ended, or after StopTimeout: nil, or what failed; an *UnreleasedError names tiles that it
+// could neither hand over nor release; a *fence.ArgumentError if another process runs at the
 // server's address. If one was killed there, Run begins after 4 s at most. It runs once: fence.ErrAlreadyRun.
 func (s *TileServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
@@ -314,11 +318,11 @@ func (s *TileServer) Run(ctx context.Context) error {
 		}
 		c.start("address", s.lease.keep)
 	}
-	c.onStop(s.peers.Close)
+	c.onStop("peers", func(time.Time) { s.peers.Close() })
 	c.start("membership", s.member.Run)
 	c.start("hinter", s.hinter.Run)
 	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
-	c.onStop(func() { s.drainIntents(context.WithoutCancel(ctx)) })
+	c.onStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
 	c.start("host", s.host.Run)
 	c.start("consumers", s.consumers.watch)
 	c.start("conditions", s.conditions.watch)
@@ -331,14 +335,55 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.wait(ctx)
 	tilt()
 	s.stopping.Store(true)
-	s.handOver(context.WithoutCancel(ctx))
-	return c.stop()
+	by := stopBy(ctx)
+	s.handOver(context.WithoutCancel(ctx), by)
+	return s.unreleased(c.stop(by))
+}
+
+// noteKept notes a tile whose owner ended while the server stops, and held it to the end.
+func (s *TileServer) noteKept(i *tilehost.EndInfo) {
+	elsewhere := errors.Is(i.Err, tile.ErrSuperseded) || errors.Is(i.Err, fence.ErrLost) ||
+		errors.Is(i.Err, tile.ErrQuarantined)
+	if i.Err == nil || elsewhere || i.Status.Epoch == 0 || !s.stopping.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept == nil {
+		s.kept = map[fence.TileID]error{}
+	}
+	s.kept[i.Status.Tile] = i.Err
+}
+
+// unreleased adds to the error of a server that ended the tiles that it still holds.
+func (s *TileServer) unreleased(ended error) error {
+	e := &UnreleasedError{Contact: s.contact}
+	s.mu.Lock()
+	for id, err := range s.kept {
+		e.Tiles, e.Err = append(e.Tiles, id), err
+	}
+	s.mu.Unlock()
+	for _, t := range s.host.Status() { // its processor has not ended
+		switch t.State {
+		case tile.Serving, tile.Healing, tile.Draining:
+			if !slices.Contains(e.Tiles, t.Tile) {
+				e.Tiles = append(e.Tiles, t.Tile)
+			}
+		default:
+		}
+	}
+	if len(e.Tiles) == 0 {
+		return ended
+	}
+	slices.Sort(e.Tiles)
+	s.cfg.Logger.Error("tiles were neither handed over nor released", "tiles", len(e.Tiles), "error", e)
+	return errors.Join(e, ended)
 }
 
 // drainIntents answers the intents that gateways have sent, and has the gateways end their connections. The tiles have
 // ended before, so that every answer is there but for the redirects.
-func (s *TileServer) drainIntents(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+func (s *TileServer) drainIntents(ctx context.Context, by time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, min(shutdownTimeout, time.Until(by)))
 	defer cancel()
 	if err := s.intents.Drain(ctx); err != nil {
 		s.cfg.Logger.Warn("intents were under way when the tile server ended", "error", err)

@@ -14,7 +14,6 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/internal/faultline"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -178,23 +177,6 @@ func TestListenerIsDrainedWithinABound(t *testing.T) {
 	assert.Less(t, time.Since(began), 20*time.Second)
 	_, err := http.Get("http://" + server.Contact() + "/slow")
 	assert.Error(t, err, "the listener is closed")
-}
-
-// A server stops within its bounds also while its back ends cannot be reached.
-func TestStopWithoutBackends(t *testing.T) {
-	b := embedded(t)
-	line := faultline.New()
-	cfg := tilefence.TileServerConfig{HandOverTimeout: 100 * time.Millisecond}
-	cfg.Host.Tile.DrainTimeout = 100 * time.Millisecond
-	server, peer := tileServer(t, line.Process(b), cfg), tileServer(t, b, tilefence.TileServerConfig{})
-	require.NoError(t, server.Own(plaza, harbour))
-	run := start(t, server)
-	start(t, peer)
-	await(t, server, plaza)
-	line.Set(faultline.Cut)
-	began := time.Now()
-	require.NoError(t, run.stop())
-	assert.Less(t, time.Since(began), 20*time.Second)
 }
 
 // A server that comes back with nothing is handed its share of the tiles by the others.

@@ -91,7 +91,7 @@ func (s *BridgeServer) Run(ctx context.Context) error {
 	c.start("conditions", s.conditions.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
 	c.wait(ctx)
-	return c.stop()
+	return c.stop(stopBy(ctx))
 }
 
 // CheckpointServerConfig holds the optional settings of a CheckpointServer. Nil and the zero value are valid.
@@ -163,14 +163,14 @@ func (s *CheckpointServer) Run(ctx context.Context) error {
 	c := newCrew(ctx)
 	c.start("share", s.share.Run)
 	c.start("checkpointer", s.checkpointer.Run)
-	c.onStop(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), syncTimeout)
+	c.onStop("list", func(by time.Time) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(syncTimeout, time.Until(by)))
 		defer cancel()
 		s.share.Sync(ctx)
 	})
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
 	c.wait(ctx)
-	return c.stop()
+	return c.stop(stopBy(ctx))
 }
 
 // orDiscard is a logger to write to.

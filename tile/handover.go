@@ -26,6 +26,7 @@ func (o *tileOwner) drain(ctx context.Context) error {
 		return err
 	case o.pending != nil || o.desk.read().State != Draining:
 		o.cfg.Logger.Warn("tile stopped before its last batch was resolved", "waited", o.cfg.DrainTimeout)
+		o.title.unreleased = err
 		return errDrained
 	default:
 		o.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches",

@@ -1,8 +1,10 @@
 package tile
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
@@ -66,8 +68,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // goroutine it starts and returns when all have ended and every waiting Submit has been answered. The answers
 // come first: a snapshot still being saved delays Run's return, by DrainTimeout at most, and no redirect.
 //
-// When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil; a
-// follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a
+// When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil, or an
+// *UnreleasedError if a back end did not answer within DrainTimeout; a follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a
 // *fence.LostError if the tile is held and Config.TakeOver is not set; a *fence.StoreError or *fence.UnconfirmedError
 // if a back end or a replica stayed unreachable for BootTimeout before the tile served; a *fence.CorruptError or
 // *stream.GapError if the stored history cannot be replayed (restore it from the checkpoint); a *RulesError;
@@ -88,11 +90,36 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	p.finish(err)
 	p.owner.snapshots.wait()
 	p.beside.Wait()
+	if errors.Is(err, errDrained) && p.title.served && !p.title.released {
+		return &UnreleasedError{Tile: p.title.tile, Epoch: p.title.grant.Epoch, Err: cmp.Or(p.title.unreleased, err)}
+	}
 	if errors.Is(err, errDrained) || errors.Is(err, errHandedOver) {
 		return nil
 	}
 	return err
 }
+
+// ErrUnreleased: a tile's owner ended and could not release it. An *UnreleasedError says which, and why.
+var ErrUnreleased = errors.New("tile was not released")
+
+// UnreleasedError is a tile that its owner held to the end: a back end did not answer within Config.DrainTimeout. Another
+// process takes it when it suspects the owner, at the latest when the owner hash has run out.
+type UnreleasedError struct {
+	Tile  fence.TileID
+	Epoch fence.Epoch // that the owner held
+	Err   error       // what kept the owner from releasing it
+}
+
+func (e *UnreleasedError) Error() string {
+	return fmt.Sprintf("tile %s: %v under epoch %d, so its next owner must take it over: %v", e.Tile, ErrUnreleased,
+		e.Epoch, e.Err)
+}
+
+// Is matches ErrUnreleased.
+func (e *UnreleasedError) Is(target error) bool { return target == ErrUnreleased }
+
+// Unwrap returns what kept the owner from releasing the tile.
+func (e *UnreleasedError) Unwrap() error { return e.Err }
 
 // acquire returns nil when the processor is Serving.
 func (p *TileProcessor) acquire(ctx context.Context) error {

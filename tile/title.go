@@ -47,6 +47,9 @@ type title struct {
 	served bool             // the processor has served the tile: it has a state of its own to lose
 	lapsed fence.Grant      // another process's, which did not take the tile: it may be taken from there
 	skip   []fence.EventRef // what it leaves out of the history, since it claims the tile from a lifted quarantine
+
+	released   bool  // it does not hold the tile any more
+	unreleased error // what kept it from releasing the tile
 }
 
 // saw notes epochs that some store knows.
@@ -222,5 +225,8 @@ func (t *title) release(ctx context.Context) {
 	err := t.seams.Authority.Release(ctx, t.grant)
 	if err != nil && !errors.Is(err, fence.ErrLost) && !errors.Is(err, fence.ErrNeverOwned) {
 		t.cfg.Logger.Warn("tile could not be released; its next owner has to take it over", "error", err)
+		t.unreleased = err
+		return
 	}
+	t.released = true
 }
