@@ -57,6 +57,8 @@ type GatewayServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type GatewayServer struct {
+	loop // that looks at its health
+
 	addr    string
 	cfg     GatewayServerConfig
 	member  route.Membership

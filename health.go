@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -46,29 +47,72 @@ func (p Problem) LogValue() slog.Value { return slog.StringValue(p.String()) }
 // Healthy is a server that knows its problems. All servers of this package do. None means that it is well.
 type Healthy interface{ Health() []Problem }
 
-// HealthHandler serves the problems of a process's servers, for probes and people: status 200 and {"healthy":true}, or
-// 503 and the problems. Servers without Health count as well.
-func HealthHandler(servers ...Server) http.Handler {
+// ReadyHandler serves the problems of a process's servers, for readiness probes and people: status 200 and
+// {"healthy":true}, or 503 and the problems. Servers without Health count as well. Do not let it restart processes: while
+// a back end is away every server has problems, and an owner's memory may be the only copy of what players did. That is
+// what LiveHandler is for.
+func ReadyHandler(servers ...Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer := struct {
-			Healthy  bool     `json:"healthy"`
-			Problems []string `json:"problems,omitempty"`
-		}{Healthy: true}
+		var found []string
 		for _, s := range servers {
 			if h, ok := s.(Healthy); ok {
 				for _, p := range h.Health() {
-					answer.Healthy = false
-					answer.Problems = append(answer.Problems, nameOf(s)+": "+p.String())
+					found = append(found, nameOf(s)+": "+p.String())
 				}
 			}
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		if !answer.Healthy {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_ = json.NewEncoder(w).Encode(answer) // the prober has gone
+		answerProbe(w, found)
 	})
+}
+
+// LiveHandler serves whether a process's own loops run, for liveness probes: status 200, or 503 if the loop of a server
+// has not come round for half a minute, as in a deadlock. It asks no back end, so that an outage of theirs kills no
+// process. A server that has not begun, that has ended, and one that is not of this package, counts as live.
+func LiveHandler(servers ...Server) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var found []string
+		for _, s := range servers {
+			if l, ok := s.(interface{ hangs() time.Duration }); ok && l.hangs() > 0 {
+				found = append(found, fmt.Sprintf("%s: its loop hangs for %v", nameOf(s), l.hangs().Round(time.Second)))
+			}
+		}
+		answerProbe(w, found)
+	})
+}
+
+func answerProbe(w http.ResponseWriter, problems []string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if len(problems) > 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(struct {
+		Healthy  bool     `json:"healthy"`
+		Problems []string `json:"problems,omitempty"`
+	}{len(problems) == 0, problems}) // the prober has gone
+}
+
+// hangsAfter is for how long a server's loop, which comes round every second, must have stood until it hangs: longer
+// than any pause of a machine that recovers.
+const hangsAfter = 30 * time.Second
+
+// loop is when a server's loop last came round. It passes all locks that Health takes, and so those of every tile.
+type loop struct{ last atomic.Pointer[time.Time] }
+
+func (l *loop) round() {
+	now := time.Now()
+	l.last.Store(&now)
+}
+
+// ends says that the loop does not run any more.
+func (l *loop) ends() { l.last.Store(nil) }
+
+// hangs is for how long the loop has hung; zero: it runs, or is not meant to.
+func (l *loop) hangs() time.Duration {
+	if last := l.last.Load(); last != nil && time.Since(*last) > hangsAfter {
+		return time.Since(*last)
+	}
+	return 0
 }
 
 // Of what lasts less, nobody is told: a failover of a shard takes a second or two.
@@ -80,10 +124,17 @@ const (
 
 // logHealth logs the problems of a server when they begin, every half minute while they last, and when they have ended,
 // until ctx does.
-func logHealth(ctx context.Context, log *slog.Logger, h Healthy) error {
+func logHealth(ctx context.Context, log *slog.Logger, h interface {
+	Healthy
+	round()
+	ends()
+}) error {
+	h.round()
+	defer h.ends()
 	type seen struct{ first, said time.Time }
 	known := map[[2]string]seen{}
 	for wait.For(ctx, lookEvery) {
+		h.round()
 		now, present := time.Now(), map[[2]string]bool{}
 		for _, p := range h.Health() {
 			k := [2]string{p.Plane, p.What}

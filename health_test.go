@@ -46,11 +46,11 @@ func logged() (*slog.Logger, *lines) {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelInfo})), l
 }
 
-// health is what HealthHandler answers.
+// health is what ReadyHandler answers.
 func health(t *testing.T, servers ...tilefence.Server) (status int, problems []string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	tilefence.HealthHandler(servers...).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/healthz", nil))
+	tilefence.ReadyHandler(servers...).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	var answer struct {
 		Healthy  bool
 		Problems []string
@@ -93,6 +93,9 @@ func TestAFrozenStoreIsSaid(t *testing.T) {
 	becomes(t, s)
 	line.Set(faultline.Cut)
 	becomes(t, s, "TileServer: ticks: tiles are frozen", "(2, such as")
+	w := httptest.NewRecorder()
+	tilefence.LiveHandler(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez", nil))
+	require.Equal(t, http.StatusOK, w.Code, "a liveness probe would kill the only copy")
 	waittest.Until(t, func() bool { return text.count("level=WARN msg=\"tiles are frozen") == 1 }, 10*time.Second,
 		10*time.Millisecond)
 	line.Set(faultline.Flowing)

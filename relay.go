@@ -33,6 +33,8 @@ type RelayServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type RelayServer struct {
+	loop // that looks at its health
+
 	addr  string
 	web   Web
 	relay *relay.Relay

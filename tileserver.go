@@ -72,6 +72,8 @@ type TileServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type TileServer struct {
+	loop // that looks at its health
+
 	contact string
 	store   fence.Store
 	cfg     TileServerConfig

@@ -37,6 +37,8 @@ type BridgeServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type BridgeServer struct {
+	loop // that looks at its health
+
 	bridge *bridge.Bridge
 	share  *share.Share
 	log    *slog.Logger
@@ -112,6 +114,8 @@ type CheckpointServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type CheckpointServer struct {
+	loop // that looks at its health
+
 	checkpointer *checkpoint.Checkpointer
 	share        *share.Share
 	log          *slog.Logger

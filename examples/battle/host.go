@@ -161,7 +161,8 @@ func (h *host) handler(own http.Handler) http.Handler {
 	mux.Handle("/", own)
 	mux.Handle("GET /metrics", h.metricsHandler())
 	mux.Handle("/inspect/", http.StripPrefix("/inspect", h.inspector()))
-	mux.Handle("GET /healthz", tilefence.HealthHandler(h.TileServer))
+	mux.Handle("GET /livez", tilefence.LiveHandler(h.TileServer))
+	mux.Handle("GET /readyz", tilefence.ReadyHandler(h.TileServer))
 	mux.HandleFunc("GET /state", func(w http.ResponseWriter, r *http.Request) {
 		bounded, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()

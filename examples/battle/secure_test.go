@@ -63,7 +63,7 @@ func TestSecureBattle(t *testing.T) {
 		for _, door := range []string{d.view, d.intents} {
 			base := strings.Replace(door, "wss://", "https://", 1)
 			base = base[:strings.LastIndex(base, "/")]
-			for _, path := range []string{"/", "/metrics", "/healthz", "/api/status", "/inspect/tiles"} {
+			for _, path := range []string{"/", "/metrics", "/readyz", "/api/status", "/inspect/tiles"} {
 				assert.Equal(t, http.StatusNotFound, fetched(t, stranger, base+path), base+path)
 			}
 		}
@@ -135,14 +135,14 @@ func TestSecureProcesses(t *testing.T) {
 	}
 	for _, door := range []string{view, intents} {
 		base := strings.Replace(door[:strings.LastIndex(door, "/")], "wss:", "https:", 1)
-		for _, path := range []string{"/", "/metrics", "/healthz", "/api/status"} {
+		for _, path := range []string{"/", "/metrics", "/readyz", "/api/status"} {
 			assert.Equal(t, http.StatusNotFound, fetched(t, player, base+path), base+path)
 		}
 		_, err := client(nil).Get(base)
 		require.ErrorContains(t, err, "certificate")
 	}
 	well(t, actor, "https://"+contact)
-	_, err = player.Get("https://" + contact + "/healthz")
+	_, err = player.Get("https://" + contact + "/readyz")
 	require.Error(t, err, "a tile host wants a certificate")
 	_, err = gatewayws.Dial(t.Context(), intents+"?actor=bot0001", &gatewayws.DialConfig{HTTPClient: player})
 	require.ErrorContains(t, err, "401")
@@ -151,7 +151,7 @@ func TestSecureProcesses(t *testing.T) {
 // well waits until a process says that it is well. On a busy machine a lease may be late for a moment.
 func well(t *testing.T, c *http.Client, base string) {
 	t.Helper()
-	waittest.Until(t, func() bool { return fetched(t, c, base+"/healthz") == http.StatusOK }, time.Minute,
+	waittest.Until(t, func() bool { return fetched(t, c, base+"/readyz") == http.StatusOK }, time.Minute,
 		50*time.Millisecond)
 }
 

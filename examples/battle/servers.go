@@ -184,7 +184,8 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	cfg := tilefence.RelayServerConfig{
 		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
-			page.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
+			page.Handle("GET /livez", tilefence.LiveHandler(p.parts...))
+			page.Handle("GET /readyz", tilefence.ReadyHandler(p.parts...))
 			if p.secure == nil {
 				return page
 			}
@@ -249,7 +250,8 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 	cfg := tilefence.GatewayServerConfig{
 		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
 			control.Handle("GET /metrics", p.metricsHandler())
-			control.Handle("GET /healthz", tilefence.HealthHandler(p.parts...))
+			control.Handle("GET /livez", tilefence.LiveHandler(p.parts...))
+			control.Handle("GET /readyz", tilefence.ReadyHandler(p.parts...))
 			doors.Handle(intentPath, own)
 			return doors
 		}},

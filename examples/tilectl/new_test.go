@@ -142,7 +142,7 @@ func startGame(ctx context.Context, t *testing.T, host string, env []string, pro
 	}
 	for i := range started {
 		waittest.Until(t, func() bool {
-			return get(ctx, fmt.Sprintf("http://%s:%d/healthz", host, 9000+i)) == "{\"healthy\":true}\n"
+			return get(ctx, fmt.Sprintf("http://%s:%d/readyz", host, 9000+i)) == "{\"healthy\":true}\n"
 		}, 30*time.Second, 50*time.Millisecond)
 	}
 	return func() {

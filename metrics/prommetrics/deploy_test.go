@@ -140,7 +140,7 @@ func TestAlertsNameWhatExists(t *testing.T) {
 	}
 }
 
-// TestEveryPlaneHasAnAlert holds the alerts to what HealthHandler can say: a problem of any plane raises one.
+// TestEveryPlaneHasAnAlert holds the alerts to what ReadyHandler can say: a problem of any plane raises one.
 func TestEveryPlaneHasAnAlert(t *testing.T) {
 	caught := false
 	for _, a := range alerts(t) {

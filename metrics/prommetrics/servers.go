@@ -159,7 +159,7 @@ func readHost(all []tile.Status) (s hostStats) {
 // healthStats are a server's problems.
 type healthStats struct{ Problems planes }
 
-// planes counts what keeps servers from their work, as HealthHandler says it, by plane.
+// planes counts what keeps servers from their work, as ReadyHandler says it, by plane.
 type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints, Settings int }
 
 func readHealth(all []tilefence.Problem) (s healthStats) {
