@@ -92,7 +92,7 @@ func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (contac
 		owner = g.router.Confirmed
 	}
 	turn := func() error {
-		wait, ok := g.takeovers.take(in.Tile)
+		wait, ok := g.takeovers.take(in.Tile, in.Actor)
 		return g.shape(ctx, ShapeInfo{Scope: ScopeTakeover, Kind: kind, Tile: in.Tile, Actor: in.Actor}, wait, ok)
 	}
 	if err := turn(); err != nil {

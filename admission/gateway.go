@@ -56,7 +56,8 @@ type GatewayConfig struct {
 	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks.
 	TileRate Rate
 	// TakeoverRate bounds for how many tiles a second this gateway looks for another owner, or begins them, after the
-	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250.
+	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250. An actor
+	// who causes more than one a second, after 16, waits for none: those who cause fewer are in front.
 	TakeoverRate Rate
 	// MaxDelay is how long an intent above a rate may wait for its turn, which smooths bursts; above it, it is refused
 	// with a *LimitError. Actions are not delayed by ActRate, only refused. Zero means 250 ms.

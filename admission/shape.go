@@ -78,13 +78,21 @@ func reserve(b *rate.Limiter, longest time.Duration) (wait time.Duration, ok boo
 // turns shapes a burst of take-overs. A tile whose owner could not be found or reached is in doubt. To look for its
 // owner again, and to begin it if it has none, takes a turn; the intents of a tile share one. So the tiles of a
 // process that died come to the coordination store and the authority at a rate, not all at once.
+//
+// An actor who makes many tiles take turns, such as one who names tiles that nobody owns, has only those that are there
+// at once: who makes few is in front while turns have to be waited for.
 type turns struct {
 	longest time.Duration // wait
 	bucket  *rate.Limiter
 
-	mu    sync.Mutex
-	tiles *lru.Map[fence.TileID, turn]
+	mu     sync.Mutex
+	tiles  *lru.Map[fence.TileID, turn]
+	actors *lru.Map[string, *rate.Limiter] // a token for each turn that an actor may make take without being one of those
 }
+
+// fewTurns is how many turns an actor may cause before those who cause fewer are in front: a player who walks causes
+// one in seconds, also where no tile is owned.
+var fewTurns = Rate{PerSecond: 1, Burst: 16}
 
 type turn struct {
 	at      time.Time // of the last turn; it may be yet to come
@@ -97,7 +105,8 @@ const turnShared = time.Second
 func (t turn) shared(now time.Time) bool { return now.Before(t.at.Add(turnShared)) }
 
 func newTurns(r Rate, longest time.Duration, tiles int) *turns {
-	return &turns{longest: longest, bucket: r.bucket(), tiles: lru.New[fence.TileID, turn](tiles)}
+	return &turns{longest: longest, bucket: r.bucket(), tiles: lru.New[fence.TileID, turn](tiles),
+		actors: lru.New[string, *rate.Limiter](tiles)}
 }
 
 // doubt says that a tile's owner could not be found or reached.
@@ -129,7 +138,7 @@ func (t *turns) trust(id fence.TileID) {
 }
 
 // take takes a turn for a tile if it is in doubt. Otherwise, or if it has a turn already, nothing is waited for.
-func (t *turns) take(id fence.TileID) (wait time.Duration, ok bool) {
+func (t *turns) take(id fence.TileID, actor string) (wait time.Duration, ok bool) {
 	if t == nil {
 		return 0, true
 	}
@@ -143,7 +152,16 @@ func (t *turns) take(id fence.TileID) (wait time.Duration, ok bool) {
 	case last.shared(now):
 		return max(0, last.at.Sub(now)), true
 	}
-	if wait, ok = reserve(t.bucket, t.longest); ok {
+	caused, known := t.actors.Get(actor)
+	if !known {
+		caused = fewTurns.bucket()
+		t.actors.Put(actor, caused)
+	}
+	longest := t.longest
+	if !caused.AllowN(now, 1) {
+		longest = 0
+	}
+	if wait, ok = reserve(t.bucket, longest); ok {
 		t.tiles.Put(id, turn{at: now.Add(wait), doubted: true})
 	}
 	return wait, ok

@@ -2,8 +2,10 @@ package admission_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,6 +228,42 @@ func TestTakeoversTakeTurns(t *testing.T) {
 		require.NoError(t, move(here+1))
 		assert.Zero(t, r.gate.Stats().Takeovers.Delayed)
 		assert.EqualValues(t, 1, r.gate.Stats().Takeovers.Refused)
+	})
+}
+
+// A player who names tile after tile that nobody owns takes the turns that are there, not those of others.
+func TestTakeoversAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &admission.GatewayConfig{TakeoverRate: admission.Rate{PerSecond: 100, Burst: 10},
+			MoveRate: admission.Rate{PerSecond: 1e6, Burst: 1e6}})
+		r.world.down = true
+		move := func(at fence.TileID, actor string) error {
+			_, err := r.gate.Move(t.Context(), tile.Intent{Tile: at, Actor: actor})
+			return err
+		}
+		var next, taken atomic.Uint64
+		var mallory sync.WaitGroup
+		began := time.Now()
+		for range 100 {
+			mallory.Go(func() {
+				for time.Since(began) < 3*time.Second {
+					at := here + fence.TileID(next.Add(1))
+					_ = move(at, "mallory") // the first look at a tile is free
+					if !errors.Is(move(at, "mallory"), admission.ErrLimited) {
+						taken.Add(1)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+		for i := range 29 {
+			time.Sleep(100 * time.Millisecond)
+			at, who := here-fence.TileID(i)-1, fmt.Sprint("ann-", i)
+			require.ErrorIs(t, move(at, who), admission.ErrForward)
+			require.ErrorIs(t, move(at, who), admission.ErrForward, "her turn comes")
+		}
+		mallory.Wait()
+		assert.Greater(t, taken.Load(), uint64(200), "what others leave is not withheld")
 	})
 }
 
