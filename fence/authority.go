@@ -99,7 +99,12 @@ const MaxList = 10_000
 // with a higher one owes it to a mistaken Floor: were it removed, every new tile would have to start above it.
 const MaxRetired Epoch = 1 << 40
 
-// Authority mints epochs, and the identity of its world. It alone decides which process owns a tile, and it is never asked on the path
+// Bookmark is a place in the order in which an authority has made its records, see Authority.Added. It is text of that
+// authority, for no other.
+type Bookmark string
+
+// Authority mints epochs, and the identity of its world. It alone decides which process owns a tile, and it is never
+// asked on the path
 // of a tick. Each mint is one conditional update of the tile's row. Implementations are safe for
 // concurrent use. fencetest.RunAuthority states the contract as tests.
 //
@@ -109,7 +114,7 @@ const MaxRetired Epoch = 1 << 40
 // nothing of this call will be; with ErrUnknownOutcome the answer was lost and could not be found out,
 // and the request may even take effect after the error was returned. Resolve it by making the same call
 // again. An implementation resolves an ambiguous answer by itself, from the ClaimID in the row, before
-// it gives up; it does not outstay ctx to do so. Lookup and List write nothing, so they fail with
+// it gives up; it does not outstay ctx to do so. Lookup, List and Added write nothing, so they fail with
 // ErrNotApplied only.
 //
 // # Retries
@@ -161,6 +166,17 @@ type Authority interface {
 	// one call that asks every shard of a distributed authority, so it is for operators, never on the path
 	// of a claim.
 	List(ctx context.Context, after TileID, limit int) ([]Grant, error)
+
+	// Added returns up to limit records (1 to MaxList) that were made since a bookmark, in any order, and the bookmark
+	// to go on from; fewer than limit are all there were. So it costs what was added, however many records there are.
+	// A record comes at least once, also one that was committed after others that were begun later; that it has changed
+	// since does not make it come again.
+	//
+	// With the empty bookmark Added returns no record, and the bookmark of now: take that, list all records once, and
+	// go on from it. An empty bookmark in return says that the authority does not know since, as when it was restored
+	// to an older state: begin again. Listing all from time to time finds what was retired, and what a restored
+	// authority has added where it had been before.
+	Added(ctx context.Context, since Bookmark, limit int) ([]Grant, Bookmark, error)
 
 	// Retire removes up to limit records (1 to MaxList) of tiles that were released at least releasedFor ago,
 	// by the authority's clock, and says how many; fewer than limit are all there were, but for those of which a

@@ -61,6 +61,12 @@ func (r *restorable) List(ctx context.Context, after fence.TileID, limit int) ([
 	return r.current().List(ctx, after, limit)
 }
 
+func (r *restorable) Added(
+	ctx context.Context, since fence.Bookmark, limit int,
+) ([]fence.Grant, fence.Bookmark, error) {
+	return r.current().Added(ctx, since, limit)
+}
+
 func (r *restorable) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
 	return r.current().Retire(ctx, releasedFor, limit)
 }

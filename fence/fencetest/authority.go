@@ -39,6 +39,7 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"ClaimMany/duplicates", claimManyDuplicates},
 		{"ClaimMany/context-done", claimManyDone},
 		{"List", list},
+		{"Added", added},
 		{"Retire/which", retireWhich},
 		{"Retire/limit", retireLimit},
 		{"Retire/reused", retireReused},
@@ -52,6 +53,7 @@ func RunAuthority(t *testing.T, newAuthority func(t *testing.T) fence.Authority)
 		{"Race/storm", raceStorm},
 		{"Race/claim-many", raceClaimMany},
 		{"Race/retire", raceRetire},
+		{"Race/added", raceAdded},
 		{"Model", authorityModel},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, newAuthority(t)) })

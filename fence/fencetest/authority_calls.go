@@ -39,7 +39,11 @@ func arguments(t *testing.T, a fence.Authority) {
 		"release without ID": {"claim ID", func() (fence.Grant, error) {
 			return fence.Grant{}, a.Release(ctx, edited(func(g *fence.Grant) { g.ID = fence.ClaimID{} }))
 		}},
-		"list":              {"limit", func() (fence.Grant, error) { return only(a.List(ctx, 0, 0)) }},
+		"list": {"limit", func() (fence.Grant, error) { return only(a.List(ctx, 0, 0)) }},
+		"added": {"limit", func() (fence.Grant, error) {
+			grants, _, err := a.Added(ctx, "", 0)
+			return only(grants, err)
+		}},
 		"retire":            {"limit", func() (fence.Grant, error) { return only(a.Retire(ctx, 0, fence.MaxList+1)) }},
 		"retire the future": {"released for", func() (fence.Grant, error) { return only(a.Retire(ctx, -1, 1)) }},
 	} {
@@ -94,6 +98,8 @@ func contextDone(t *testing.T, a fence.Authority) {
 		requireRow(t, a, released(held))
 
 		_, err = a.List(ctx, 0, 1)
+		require.True(t, notApplied(t, err, 0))
+		_, _, err = a.Added(ctx, "", 1)
 		require.True(t, notApplied(t, err, 0))
 		_, err = a.Retire(ctx, 0, 1)
 		notApplied(t, err, 0)

@@ -26,6 +26,14 @@ type Authority struct {
 	mu    sync.Mutex
 	rows  map[fence.TileID]record // a tile without a record has none
 	floor fence.Epoch             // the highest epoch of any record that was ever removed
+	made  []made                  // of the records, in order
+	count uint64                  // records that were ever made
+}
+
+// made says when a record was made: it was the nth.
+type made struct {
+	n    uint64
+	tile fence.TileID
 }
 
 // methods are Claim, Promote, Lookup and Release.
@@ -35,6 +43,8 @@ type record struct {
 	fence.Grant
 	released time.Time // when; of a tile that is not held
 }
+
+func (r record) known() bool { return r.Epoch > 0 }
 
 // NewAuthority returns an authority that knows no tile.
 func NewAuthority() *Authority {
@@ -98,6 +108,10 @@ func (a *Authority) present(ctx context.Context, c verdict.Call) (fence.Grant, e
 func (a *Authority) mint(c *verdict.Call, epoch fence.Epoch) record {
 	r := record{Grant: fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID,
 		Minted: time.Now().UTC().Truncate(time.Millisecond), Mints: a.rows[c.Tile].Mints + 1}}
+	if r.Mints == 1 {
+		a.count++
+		a.made = append(a.made, made{n: a.count, tile: c.Tile})
+	}
 	a.rows[c.Tile] = r
 	return r
 }
@@ -119,6 +133,28 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 	return grants[:min(len(grants), limit)], nil
 }
 
+// Added returns the records made since a bookmark, which is how many had been made; see fence.Authority.
+func (a *Authority) Added(ctx context.Context, since fence.Bookmark, limit int) ([]fence.Grant, fence.Bookmark, error) {
+	if err := cmp.Or(verdict.ValidateLimit(limit), guard.Ended(ctx, "list", 0)); err != nil {
+		return nil, "", err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if since == "" {
+		return nil, verdict.Bookmark(a.count), nil
+	}
+	n, err := verdict.ParseBookmark(since, 1)
+	if err != nil || n[0] > a.count {
+		return nil, "", err
+	}
+	from, _ := slices.BinarySearchFunc(a.made, n[0]+1, func(m made, n uint64) int { return cmp.Compare(m.n, n) })
+	var grants []fence.Grant
+	for _, m := range a.made[from:min(len(a.made), from+limit)] {
+		grants, n[0] = append(grants, a.rows[m.tile].Grant), m.n
+	}
+	return grants, verdict.Bookmark(n[0]), nil
+}
+
 // Retire removes records of tiles released long ago; see fence.Authority. It looks at all of them.
 func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
 	if err := cmp.Or(verdict.ValidateRetire(releasedFor, limit), guard.Ended(ctx, "retire", 0)); err != nil {
@@ -138,5 +174,6 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 		delete(a.rows, tile)
 		retired++
 	}
+	a.made = slices.DeleteFunc(a.made, func(m made) bool { return !a.rows[m.tile].known() })
 	return retired, nil
 }

@@ -97,7 +97,8 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{pool: pool, table: table, world: c.World, sql: loadStatements(table), planMode: "force_generic_plan",
+	a := &Authority{pool: pool, table: table, world: c.World, sql: loadStatements(table),
+		planMode: "force_generic_plan",
 		lockWait: lockWait, asideWait: asideWait, asides: make(chan struct{}, max(1, c.Lanes/4))}
 	if c.ShardOf != nil {
 		// A plan for these tiles omits partitions that hold none of them.

@@ -187,13 +187,14 @@ func (a *Authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transa
 	return nil
 }
 
-// scan reads a row of tiles.
-func scan(from pgx.Row) (fence.Grant, error) {
+// scan reads a row of tiles, and more columns of it.
+func scan(from pgx.Row, more ...any) (fence.Grant, error) {
 	var tile, epoch int64
 	var contact *string
 	var minted time.Time
 	var row fence.Grant
-	if err := from.Scan(&tile, &epoch, &contact, (*[16]byte)(&row.ID), &minted, &row.Mints); err != nil {
+	dest := append([]any{&tile, &epoch, &contact, (*[16]byte)(&row.ID), &minted, &row.Mints}, more...)
+	if err := from.Scan(dest...); err != nil {
 		return fence.Grant{}, err
 	}
 	row.Tile, row.Epoch, row.Minted = fence.TileID(tile), fence.Epoch(epoch), minted.UTC()
@@ -273,7 +274,7 @@ func (a *Authority) hint(err error) error {
 	case codeUndefinedTable:
 		return fmt.Errorf("%w (Migrate creates table %s)", err, a.table)
 	case codeLocked:
-		return fmt.Errorf("%w (another session keeps the tile's row locked: pg_stat_activity and pg_locks say which)", err)
+		return fmt.Errorf("%w (another session keeps the tile's row locked: see pg_stat_activity, pg_locks)", err)
 	case codeReadOnly:
 		return fmt.Errorf("%w (connect to the primary, as with target_session_attrs=read-write)", err)
 	case codeTooMany:

@@ -22,9 +22,10 @@
 //
 // Each statement names its rows by primary key and carries its conditions itself, so that a database which
 // shards the table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') and
-// create_reference_table for 'tilefence_tiles_floor' and 'tilefence_tiles_world' after Migrate) can keep it on one shard; Config.ShardOf
+// create_reference_table for 'tilefence_tiles_floor' and 'tilefence_tiles_world' after Migrate) can keep it on one
+// shard; Config.ShardOf
 // keeps sets on one. With tables partitioned by PostgreSQL itself this is tested; with Citus and Aurora
-// Limitless it is not. List and Retire, which are for operators, ask every shard.
+// Limitless it is not. List, Added and Retire ask every shard.
 //
 // An epoch is as durable as a commit is: leave fsync and synchronous_commit on. Where the database can
 // fail over to a replica that is behind, or be restored from a backup, rows can regress; Floor in
@@ -65,8 +66,8 @@
 // they need that); the default one prepares each statement once per connection.
 //
 // A game server's role needs SELECT, INSERT and UPDATE on the table of tiles, SELECT on its siblings with
-// the suffixes _floor and _world, and SELECT on tilefence_schema if it calls Migrate. One that calls Retire needs DELETE
-// on the first and UPDATE on the second, too.
+// the suffixes _floor and _world, and SELECT on tilefence_schema if it calls Migrate. One that calls Retire needs
+// DELETE on the first and UPDATE on the second, too.
 //
 // # Concurrency
 //

@@ -30,7 +30,7 @@ func TestMigrateByManyAtOnce(t *testing.T) {
 		var versions int
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM tilefence_schema WHERE table_name = $1",
 			table).Scan(&versions))
-		require.Equal(t, 3, versions)
+		require.Equal(t, 4, versions)
 	}
 }
 

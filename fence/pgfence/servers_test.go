@@ -131,7 +131,8 @@ func TestClassify(t *testing.T) {
 		{"53300", "FATAL", "unknown again"},
 		{"25006", "FATAL", "unknown again"},
 	} {
-		err := fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: test.code, Severity: "?", SeverityUnlocalized: test.severity})
+		err := fmt.Errorf("wrapped: %w",
+			&pgconn.PgError{Code: test.code, Severity: "?", SeverityUnlocalized: test.severity})
 		require.Equal(t, test.want, pgfence.Classify(err), test.code)
 	}
 }

@@ -63,6 +63,7 @@ func (t tableName) String() string {
 type statements struct {
 	claimNew, raise, claimReleased, promote, release, read string
 	list, retirable, raiseFloor, retire, world             string
+	horizon, added                                         string
 
 	// For many tiles in one transaction.
 	settings, claimNewSet, raiseSet, claimReleasedSet, promoteSet, releaseSet, readSet, lockedSet string
@@ -84,6 +85,8 @@ func loadStatements(table tableName) statements {
 		release:       load("release"),
 		read:          load("read"),
 		list:          load("list"),
+		horizon:       load("horizon"),
+		added:         load("added"),
 		retirable:     load("retirable"),
 		raiseFloor:    load("raise_floor"),
 		retire:        load("retire"),

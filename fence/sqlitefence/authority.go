@@ -94,6 +94,39 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 	return grants, nil
 }
 
+// Added returns the records made since a bookmark, which is how many had been made; see fence.Authority.
+func (a *Authority) Added(
+	ctx context.Context, since fence.Bookmark, limit int,
+) (grants []fence.Grant, next fence.Bookmark, err error) {
+	if err := verdict.ValidateLimit(limit); err != nil {
+		return nil, "", err
+	}
+	if since == "" {
+		var made uint64
+		err := a.db.Read(ctx, "list", 0, func(tx *sqlitedb.Tx) error {
+			_, err := tx.Row(count, nil, &made)
+			return err
+		})
+		return nil, verdict.Bookmark(made), err
+	}
+	n, err := verdict.ParseBookmark(since, 1)
+	if err != nil {
+		return nil, "", err
+	}
+	err = a.db.Read(ctx, "list", 0, func(tx *sqlitedb.Tx) (err error) {
+		var last uint64
+		var known bool
+		if grants, last, known, err = addedAfter(tx, n[0], limit); known {
+			next = verdict.Bookmark(last)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return grants, next, nil
+}
+
 // Retire removes records of tiles released long ago, in one transaction; see fence.Authority. To find them
 // it reads the whole table.
 func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {

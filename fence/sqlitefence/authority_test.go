@@ -73,6 +73,12 @@ func (s spread) World(ctx context.Context) (fence.World, error) {
 	return s[0].World(ctx)
 }
 
+func (s spread) Added(
+	ctx context.Context, since fence.Bookmark, limit int,
+) ([]fence.Grant, fence.Bookmark, error) {
+	return s.of(fence.NewClaimID()).Added(ctx, since, limit)
+}
+
 func (s spread) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
 	return s.of(fence.NewClaimID()).List(ctx, after, limit)
 }

@@ -25,6 +25,10 @@ var (
 	read string
 	//go:embed sql/list.sql
 	list string
+	//go:embed sql/added.sql
+	added string
+	//go:embed sql/count.sql
+	count string
 	//go:embed sql/retirable.sql
 	retirable string
 	//go:embed sql/raise_floor.sql
@@ -73,13 +77,14 @@ func apply(tx *sqlitedb.Tx, c verdict.Call) (row fence.Grant, err error) {
 	return row, err
 }
 
-// scan reads a row of tiles.
-func scan(from func(dest ...any) error) (fence.Grant, error) {
+// scan reads a row of tiles, and more columns of it.
+func scan(from func(dest ...any) error, more ...any) (fence.Grant, error) {
 	var tile, epoch, minted int64
 	var contact sql.NullString
 	var claim []byte
 	var row fence.Grant
-	if err := from(&tile, &epoch, &contact, &claim, &minted, &row.Mints); err != nil {
+	dest := append([]any{&tile, &epoch, &contact, &claim, &minted, &row.Mints}, more...)
+	if err := from(dest...); err != nil {
 		return fence.Grant{}, err
 	}
 	row.Tile, row.Epoch, row.Contact = fence.TileID(tile), fence.Epoch(epoch), contact.String
@@ -97,6 +102,24 @@ func listSpan(tx *sqlitedb.Tx, span verdict.Span, limit int, to *[]fence.Grant) 
 		}
 		return err
 	})
+}
+
+// addedAfter reads up to limit rows made after the nth, and which the last of them was; known is false if no n were
+// made.
+func addedAfter(tx *sqlitedb.Tx, n uint64, limit int) (grants []fence.Grant, last uint64, known bool, err error) {
+	var made uint64
+	if _, err := tx.Row(count, nil, &made); err != nil || made < n {
+		return nil, 0, false, err
+	}
+	last = n
+	err = tx.Rows(added, []any{int64(n), limit}, func(from func(dest ...any) error) error {
+		row, err := scan(from, &last)
+		if err == nil {
+			grants = append(grants, row)
+		}
+		return err
+	})
+	return grants, last, true, err
 }
 
 // retireRows removes rows within a transaction. No process can claim a tile between the look at its row and its

@@ -23,7 +23,7 @@ const (
 	// ttl is how long a member that is not heard stays on the list. A heartbeat is made, and may take, a third of it.
 	ttl = 3 * time.Second
 
-	// refresh is how often the tiles are listed again, and how long listing them may take.
+	// refresh is how often the next part of the list of tiles is asked for, and how long that may take.
 	refresh = 10 * time.Second
 
 	// maxMembers is more than any group has. A longer list is another program's work, and would take the tiles of all.
@@ -63,7 +63,9 @@ type Share struct {
 	remind  *slog.Logger // what may go on for long
 	ran     atomic.Bool
 
-	beating sync.Mutex // held by a heartbeat, so that the answers come in order
+	beating sync.Mutex    // held by a heartbeat, so that the answers come in order
+	listing chan struct{} // has a token while the next part of the list is asked for
+	part    Part          // the last one, without its tiles; guarded by listing
 
 	mu      sync.Mutex
 	view    view
@@ -90,8 +92,8 @@ func New(members Members, group string, list Lister, target Target, cfg *Config)
 	}
 	self := "member-" + rand.Text()[:13]
 	return &Share{members: members, group: group, self: self, list: list, target: target, cfg: c,
-		remind: sampled.Reminder(c.Logger),
-		view:   view{self: self}, tiles: newTiles()}, nil
+		remind: sampled.Reminder(c.Logger), listing: make(chan struct{}, 1),
+		view: view{self: self}, tiles: newTiles()}, nil
 }
 
 // Run takes part until ctx ends, then leaves the list, removes all tiles from the target, and returns nil within a
@@ -177,63 +179,103 @@ func (s *Share) beat(ctx context.Context) {
 	}
 }
 
-// refresh lists the tiles and returns when to do so again.
+// refresh lists the tiles, as far as there is more at once, and returns when to go on.
 func (s *Share) refresh(ctx context.Context) time.Duration {
+	select {
+	case s.listing <- struct{}{}:
+		defer func() { <-s.listing }()
+	case <-ctx.Done():
+		return 0
+	}
+	for {
+		part, err := s.ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return 0
+		case err != nil:
+			s.remind.Warn("tiles not listed", "group", s.group, "error", err)
+			return time.Second
+		case !part.More:
+			return refresh
+		}
+	}
+}
+
+// ask asks for the next part of the list, and has the target work on what is new in it.
+func (s *Share) ask(ctx context.Context) (Part, error) {
 	call, cancel := context.WithTimeout(ctx, refresh)
 	defer cancel()
-	list, err := s.list(call)
+	part, err := s.list(call, s.part)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case ctx.Err() != nil:
-		return 0
-	case err != nil:
-		s.stats.ListErrors++
-		s.remind.Warn("tiles not listed", "group", s.group, "error", err)
-		return time.Second
+	if err != nil {
+		if ctx.Err() == nil {
+			s.stats.ListErrors++
+		}
+		return Part{}, err
 	}
-	s.tiles.list(list)
-	s.apply()
-	return refresh
+	fresh, gone := s.tiles.enter(&part)
+	s.begin(fresh)
+	s.end(gone)
+	part.Tiles = nil
+	s.part = part
+	return part, nil
 }
 
 // hinted makes the tiles of a hint message known that are this member's.
 func (s *Share) hinted(hints []fence.TileID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh := false
+	var fresh []fence.TileID
 	for _, t := range hints {
 		switch {
 		case t == 0 || !s.mine(t):
 		case !s.tiles.hint(t):
 			s.stats.Ignored++
 		case !s.tiles.held[t]:
-			fresh = true
+			fresh = append(fresh, t)
 		}
 	}
-	if fresh {
-		s.apply()
-	}
+	s.begin(fresh)
 }
 
 func (s *Share) mine(t fence.TileID) bool { return s.view.member(t) == s.self }
 
-// apply brings the target in step with the tiles that are this member's. s.mu is held.
+// apply brings the target in step with the tiles that are this member's, all of them. s.mu is held.
 func (s *Share) apply() {
 	add, remove := s.tiles.changes(s.mine)
-	s.target.Remove(remove...)
-	for _, t := range remove {
-		delete(s.tiles.held, t)
+	s.end(remove)
+	s.pending = false
+	s.begin(add)
+}
+
+// begin has the target work on those of some tiles that are this member's. s.mu is held.
+func (s *Share) begin(tiles []fence.TileID) {
+	tiles = slices.DeleteFunc(tiles, func(t fence.TileID) bool { return s.tiles.held[t] || !s.mine(t) })
+	if len(tiles) == 0 {
+		return
 	}
-	err := s.target.Add(add...)
-	if s.pending = err != nil; err != nil {
+	if err := s.target.Add(tiles...); err != nil {
+		s.pending = true
 		s.stats.AddErrors++
-		s.cfg.Logger.Warn("tiles not added: the next heartbeat tries again", "group", s.group, "tiles", len(add),
+		s.cfg.Logger.Warn("tiles not added: the next heartbeat tries again", "group", s.group, "tiles", len(tiles),
 			"error", err)
 		return
 	}
-	for _, t := range add {
+	for _, t := range tiles {
 		s.tiles.held[t] = true
+	}
+}
+
+// end has the target work on some tiles no longer. s.mu is held.
+func (s *Share) end(tiles []fence.TileID) {
+	tiles = slices.DeleteFunc(tiles, func(t fence.TileID) bool { return !s.tiles.held[t] })
+	if len(tiles) == 0 {
+		return
+	}
+	s.target.Remove(tiles...)
+	for _, t := range tiles {
+		delete(s.tiles.held, t)
 	}
 }
 

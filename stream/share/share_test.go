@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
@@ -391,10 +392,10 @@ type changing struct {
 	fail  error
 }
 
-func (w *changing) list(context.Context) ([]fence.TileID, error) {
+func (w *changing) list(context.Context, share.Part) (share.Part, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.tiles, w.fail
+	return share.Part{Tiles: w.tiles, All: true}, w.fail
 }
 
 func (w *changing) set(fail error, tiles ...fence.TileID) {
@@ -460,9 +461,9 @@ func TestShareWhenTheListerFails(t *testing.T) {
 func TestSlowLister(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		list := share.NewMemory()
-		slow := func(ctx context.Context) ([]fence.TileID, error) {
+		slow := func(ctx context.Context, _ share.Part) (share.Part, error) {
 			<-ctx.Done()
-			return nil, ctx.Err()
+			return share.Part{}, ctx.Err()
 		}
 		one, two := start(t, list, slow, nil), start(t, list, share.Fixed(world(300)), nil)
 		time.Sleep(10 * ttl)
@@ -509,26 +510,98 @@ func TestShareDiscovers(t *testing.T) {
 	})
 }
 
-// records is an authority with a record of each of so many tiles, 10 apart.
-type records struct {
+// counted counts what an authority is asked for.
+type counted struct {
 	fence.Authority
-	n fence.TileID
+	records, calls int
 }
 
-func (r records) List(_ context.Context, after fence.TileID, limit int) (page []fence.Grant, err error) {
-	for t := (after/10 + 1) * 10; t <= r.n*10 && len(page) < limit; t += 10 {
-		page = append(page, fence.Grant{Tile: t})
-	}
-	return page, nil
+func (c *counted) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+	page, err := c.Authority.List(ctx, after, limit)
+	c.records, c.calls = c.records+len(page), c.calls+1
+	return page, err
 }
 
+func (c *counted) Added(
+	ctx context.Context, since fence.Bookmark, limit int,
+) ([]fence.Grant, fence.Bookmark, error) {
+	page, next, err := c.Authority.Added(ctx, since, limit)
+	c.records, c.calls = c.records+len(page), c.calls+1
+	return page, next, err
+}
+
+// TestRecorded: all records are read once. From then on a part of the list is what was added, and a page of the rest,
+// so that its cost does not grow with the world; and it finds what was retired.
 func TestRecorded(t *testing.T) {
-	for _, n := range []fence.TileID{0, 1, 999, 1000, 1001, 5000} {
-		got, err := share.Recorded(records{n: n})(t.Context())
-		require.NoError(t, err)
-		require.Len(t, got, int(n))
-		require.Len(t, slices.Compact(got), int(n))
+	t.Parallel()
+	const n = 25_000
+	memory := memfence.NewAuthority()
+	a := &counted{Authority: memory}
+	claim := func(first, n int) {
+		t.Helper()
+		for i := range n {
+			_, err := memory.Claim(t.Context(), fence.Claim{Tile: fence.TileID(first + i), Contact: "a:1",
+				ID: fence.NewClaimID()})
+			require.NoError(t, err)
+		}
 	}
+	claim(1, n)
+	list := share.Recorded(a)
+	var last share.Part
+	known := map[fence.TileID]bool{}
+	next := func() {
+		t.Helper()
+		var err error
+		last, err = list(t.Context(), last)
+		require.NoError(t, err)
+		for _, tile := range last.Tiles {
+			known[tile] = true
+		}
+	}
+	for next(); last.More; next() {
+		require.False(t, last.All)
+	}
+	require.True(t, last.All)
+	require.Len(t, known, n)
+	require.Equal(t, n, a.records)
+
+	for range 10 {
+		claim(len(known)+1, 7)
+		before, all := a.records, len(known)
+		next()
+		require.False(t, last.More)
+		require.Len(t, known, all+7)
+		require.LessOrEqual(t, a.records-before, fence.MaxList+7)
+	}
+	claim(len(known)+1, 10_500)
+	for next(); last.More; next() {
+	}
+	require.Len(t, known, n+70+10_500, "also if more came than a page has")
+
+	g, err := memory.Lookup(t.Context(), 5)
+	require.NoError(t, err)
+	require.NoError(t, memory.Release(t.Context(), g))
+	retired, err := memory.Retire(t.Context(), 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, 1, retired)
+	for !last.All { // the list under way had it
+		next()
+	}
+	clear(known)
+	for next(); !last.All; next() {
+	}
+	require.Len(t, known, n+70+10_500-1)
+	require.False(t, known[5])
+
+	// An authority that has forgotten what it had is listed anew.
+	a.Authority = memfence.NewAuthority()
+	memory, _ = a.Authority.(*memfence.Authority)
+	claim(1, 3)
+	clear(known)
+	for next(); last.More; next() {
+	}
+	require.True(t, last.All)
+	require.Len(t, known, 3)
 }
 
 func TestArguments(t *testing.T) {

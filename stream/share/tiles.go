@@ -17,26 +17,74 @@ type Target interface {
 	Remove(tiles ...fence.TileID)
 }
 
-// Lister lists all tiles that are to be worked on, by any member, in any order.
-type Lister func(ctx context.Context) ([]fence.TileID, error)
+// Lister lists the tiles that are to be worked on, by any member, part by part. last is the part that it returned last
+// to the same Share, the zero Part at first. Each call may take 10 s.
+type Lister func(ctx context.Context, last Part) (Part, error)
+
+// Part is a part of a list.
+type Part struct {
+	Tiles []fence.TileID // to be worked on, in any order; a tile may be in many parts
+
+	// All says that the parts since the one before that had All, this one included, have all tiles there are. What was
+	// in none of them is gone.
+	All bool
+	// More asks for the next part at once, not in 10 s.
+	More bool
+
+	Place any // for the Lister alone: where it goes on
+}
 
 // Fixed lists a fixed set of tiles.
 func Fixed(tiles []fence.TileID) Lister {
 	tiles = slices.Clone(tiles)
-	return func(context.Context) ([]fence.TileID, error) { return tiles, nil }
+	return func(context.Context, Part) (Part, error) { return Part{Tiles: tiles, All: true}, nil }
 }
 
-// Recorded lists the tiles of which the authority has a record: those that were ever claimed and not retired since.
+// Recorded lists the tiles of which the authority has a record: those that were ever claimed and not retired since. It
+// reads all records once, and then those that were added; and a page of all records with each part, so that it finds
+// what was retired too. Whatever the number of tiles, a part is two pages of 10,000 at most.
 func Recorded(authority fence.Authority) Lister {
-	return func(ctx context.Context) (tiles []fence.TileID, err error) {
-		for g, err := range fence.Records(ctx, authority) {
-			if err != nil {
-				return nil, err
-			}
-			tiles = append(tiles, g.Tile)
-		}
-		return tiles, nil
+	return func(ctx context.Context, last Part) (Part, error) {
+		at, _ := last.Place.(recordedPlace)
+		return at.next(ctx, authority)
 	}
+}
+
+// recordedPlace is where Recorded goes on.
+type recordedPlace struct {
+	since fence.Bookmark // what was added from here on; empty: nothing was listed yet
+	after fence.TileID   // of all records, those of the tiles after this one
+	whole bool           // all records were read once since
+}
+
+func (at recordedPlace) next(ctx context.Context, authority fence.Authority) (part Part, err error) {
+	added, since, err := authority.Added(ctx, at.since, fence.MaxList)
+	if err != nil {
+		return Part{}, err
+	}
+	if at.since != "" && since == "" { // the authority was restored to an older state
+		return Part{More: true}, nil
+	}
+	if at.since = since; len(added) < fence.MaxList {
+		page, err := authority.List(ctx, at.after, fence.MaxList)
+		if err != nil {
+			return Part{}, err
+		}
+		at.after = 0
+		if part.All = len(page) < fence.MaxList; !part.All {
+			at.after = page[len(page)-1].Tile
+		}
+		at.whole = at.whole || part.All
+		added = append(added, page...)
+		part.More = !at.whole
+	} else {
+		part.More = true
+	}
+	for _, g := range added {
+		part.Tiles = append(part.Tiles, g.Tile)
+	}
+	part.Place = at
+	return part, nil
 }
 
 const (
@@ -49,44 +97,64 @@ const (
 
 // tiles are the tiles that a member knows of.
 type tiles struct {
-	absent map[fence.TileID]int  // lists in a row that lacked the tile, without a hint
+	list   int                   // the number of the list under way
+	seen   map[fence.TileID]int  // the last list that had the tile, or the one before the hint that named it
 	listed int                   // tiles of the last list
+	now    int                   // tiles of the list under way, so far
 	held   map[fence.TileID]bool // the target works on them
 }
 
-func newTiles() tiles { return tiles{absent: map[fence.TileID]int{}, held: map[fence.TileID]bool{}} }
+func newTiles() tiles {
+	return tiles{list: absences, seen: map[fence.TileID]int{}, held: map[fence.TileID]bool{}}
+}
 
-// list enters a list of all tiles.
-func (s *tiles) list(list []fence.TileID) {
-	for t, n := range s.absent {
-		if s.absent[t]++; n+1 >= absences {
-			delete(s.absent, t)
+// enter enters a part of a list, and returns the tiles that were not known, and those that are gone.
+func (s *tiles) enter(part *Part) (fresh, gone []fence.TileID) {
+	for _, t := range part.Tiles {
+		last, known := s.seen[t]
+		switch {
+		case t == 0: // no tile
+			continue
+		case !known:
+			fresh = append(fresh, t)
+		}
+		if !known || last != s.list {
+			s.now++
+		}
+		s.seen[t] = s.list
+	}
+	if !part.All {
+		return fresh, nil
+	}
+	for t, last := range s.seen {
+		if s.list-last >= absences {
+			delete(s.seen, t)
+			gone = append(gone, t)
 		}
 	}
-	for _, t := range list {
-		s.absent[t] = 0
-	}
-	delete(s.absent, 0) // no tile
-	s.listed = len(list)
+	s.listed, s.now = s.now, 0
+	s.list++
+	return fresh, gone
 }
 
 // hint enters a tile from a hint. It is false if there is no room for it.
 func (s *tiles) hint(t fence.TileID) bool {
-	if _, known := s.absent[t]; !known && len(s.absent) >= s.listed+maxUnlisted {
+	last, known := s.seen[t]
+	if !known && len(s.seen) >= max(s.listed, s.now)+maxUnlisted {
 		return false
 	}
-	s.absent[t] = 0
+	s.seen[t] = max(last, s.list-1)
 	return true
 }
 
-// changes returns the tiles that the target lacks, and those it is to work on no longer.
+// changes returns the tiles that the target lacks, and those it is to work on no longer. It looks at every tile.
 func (s *tiles) changes(mine func(fence.TileID) bool) (add, remove []fence.TileID) {
 	for t := range s.held {
-		if _, known := s.absent[t]; !known || !mine(t) {
+		if _, known := s.seen[t]; !known || !mine(t) {
 			remove = append(remove, t)
 		}
 	}
-	for t := range s.absent {
+	for t := range s.seen {
 		if !s.held[t] && mine(t) {
 			add = append(add, t)
 		}

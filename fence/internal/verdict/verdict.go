@@ -24,6 +24,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -151,6 +154,33 @@ func ValidateRetire(releasedFor time.Duration, limit int) error {
 		return &fence.ArgumentError{Field: "released for", Value: releasedFor, Want: "a duration that is not negative"}
 	}
 	return ValidateLimit(limit)
+}
+
+// Bookmark makes a bookmark of numbers.
+func Bookmark(numbers ...uint64) fence.Bookmark {
+	words := make([]string, len(numbers))
+	for i, n := range numbers {
+		words[i] = strconv.FormatUint(n, 10)
+	}
+	return fence.Bookmark(strings.Join(words, " "))
+}
+
+// ParseBookmark reads what Bookmark has made of some numbers, the count of which must be among counts; otherwise the
+// error is a *fence.ArgumentError.
+func ParseBookmark(b fence.Bookmark, counts ...int) ([]uint64, error) {
+	var numbers []uint64
+	for word := range strings.SplitSeq(string(b), " ") {
+		n, err := strconv.ParseUint(word, 10, 64)
+		if err != nil {
+			numbers = nil
+			break
+		}
+		numbers = append(numbers, n)
+	}
+	if len(numbers) == 0 || !slices.Contains(counts, len(numbers)) {
+		return nil, &fence.ArgumentError{Field: "bookmark", Value: b, Want: "what this authority's Added has returned"}
+	}
+	return numbers, nil
 }
 
 // Span is a range of tiles as a database keeps them, as signed numbers: First and Last belong to it.
