@@ -55,7 +55,7 @@ func showCheckpoint(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	if t.options.blob {
-		_, err := t.out.Write(s.Blob)
+		_, err := t.raw.Write(s.Blob)
 		return err
 	}
 	row := checkpointRowOf(checkpoint.HeadOf(id, &s))
@@ -130,7 +130,7 @@ func (t *tool) restore(ctx context.Context, id fence.TileID, snapshot *fence.Sna
 	}
 	if row.State == "owned" && !t.options.force {
 		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or pass -force to take the tile from it", id,
-			row.Owner)
+			line(row.Owner))
 	}
 	grant, err := t.seize(ctx, id, max(snapshot.Epoch, row.Epoch))
 	if err != nil {

@@ -251,7 +251,7 @@ func BenchmarkVerifyDecisions(b *testing.B) {
 			writeDecisions(b, path, tiles, decisions)
 			d, _, err := openDecisions([]string{path})
 			require.NoError(b, err)
-			t := &tool{options: &options{json: true, skew: time.Second}, out: io.Discard}
+			t := &tool{options: &options{json: true, skew: time.Second}, out: &printer{io.Discard}}
 			for b.Loop() {
 				require.NoError(b, d.verify(t, nil))
 			}

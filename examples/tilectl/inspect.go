@@ -36,7 +36,7 @@ func inspect(ctx context.Context, t *tool, args []string) error {
 		})
 	}
 	for _, p := range seen.Problems {
-		fmt.Fprintln(t.errs, p)
+		fmt.Fprintln(t.errs, line(p))
 	}
 	return printTable(t, "TILE STATE OWNER EPOCH SEQ TICK QUEUED MISSED DURABILITY BEHIND", seen.Tiles,
 		func(s *tilefence.InspectedTile) []any {
@@ -63,7 +63,7 @@ func behind(s *tilefence.InspectedTile) string {
 func inspectState(ctx context.Context, t *tool, args []string) error {
 	state, err := t.inspector.State(ctx, tilesOf(args)[0])
 	if err == nil {
-		fmt.Fprintf(t.out, "%s\n", state)
+		fmt.Fprintf(t.out, "%s\n", line(string(state)))
 	}
 	return err
 }

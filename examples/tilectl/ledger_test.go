@@ -55,7 +55,7 @@ func TestLedgerIsReconciled(t *testing.T) {
 
 	var out, errs bytes.Buffer
 	options := &options{older: time.Nanosecond, yes: true}
-	tl := &tool{options: options, out: &out, errs: &errs, ledger: ledger, store: coordination,
+	tl := &tool{options: options, out: &printer{&out}, errs: &printer{&errs}, ledger: ledger, store: coordination,
 		log: memstream.New(coordination)}
 	time.Sleep(2 * time.Millisecond) // the ledger's clock has milliseconds
 	require.NoError(t, auditLedger(t.Context(), tl, nil))

@@ -61,20 +61,24 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	if len(args) > 0 && args[0] == "dev" {
 		return dev(args[1:], errs)
 	}
+	shown := &printer{errs}
+	errs = shown
 	o, err := parse(args, errs)
 	if err == nil {
-		err = execute(ctx, o, in, out, errs)
+		err = execute(ctx, o, in, out, shown)
 	}
 	var usage *usageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp), errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return statusOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(errs, "tilectl: %v (tilectl -h lists the commands)\n", err)
+		fmt.Fprintf(errs, "tilectl: %s (tilectl -h lists the commands)\n", line(err))
 		return statusUsage
 	case errors.Is(err, errDamaged):
 	default:
-		fmt.Fprintln(errs, "tilectl:", err)
+		for _, text := range lines(err) {
+			fmt.Fprintln(errs, "tilectl:", text)
+		}
 		if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "ResourceNotFoundException" {
 			fmt.Fprintf(errs, "tilectl: DynamoDB has not all of the tables %s and %s; name yours with -ledger and "+
 				"-checkpoints: a game of tilectl new has <game>-ledger and <game>-checkpoints\n",
@@ -85,7 +89,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 }
 
 // execute opens what the command needs and runs it.
-func execute(ctx context.Context, o *options, in io.Reader, out, errs io.Writer) error {
+func execute(ctx context.Context, o *options, in io.Reader, out io.Writer, errs *printer) error {
 	c, rest, err := find(o.args)
 	if err != nil {
 		return err
@@ -93,7 +97,7 @@ func execute(ctx context.Context, o *options, in io.Reader, out, errs io.Writer)
 	if rest, err = c.arguments(rest); err != nil {
 		return err
 	}
-	t := &tool{options: o, in: in, out: out, errs: errs}
+	t := &tool{options: o, in: in, out: &printer{out}, raw: out, errs: errs}
 	defer t.close()
 	if err := t.open(ctx, c.needs); err != nil {
 		return err

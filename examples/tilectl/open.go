@@ -57,7 +57,8 @@ type log interface {
 type tool struct {
 	options     *options
 	in          io.Reader
-	out, errs   io.Writer
+	out, errs   *printer
+	raw         io.Writer // standard output, for what programs read: blobs and traces
 	authority   fence.Authority
 	store       fence.Store
 	log         log

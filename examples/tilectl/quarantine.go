@@ -99,7 +99,7 @@ func skipEvent(ctx context.Context, t *tool, args []string) error {
 	case q.Lifted:
 		return fmt.Errorf("tile %s: its next owner leaves out %v already", g.Tile, q.Skip)
 	}
-	fmt.Fprintf(t.out, "tile %s: %s\n", g.Tile, q)
+	fmt.Fprintf(t.out, "tile %s: %s\n", g.Tile, line(q))
 	if q.At.Index == 0 {
 		fmt.Fprintln(t.out, "no single event of that batch is to blame: all of them will be left out")
 	}

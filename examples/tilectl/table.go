@@ -26,7 +26,7 @@ func printTable[T any](t *tool, head string, rows []T, cells func(*T) []any) err
 			if j > 0 {
 				fmt.Fprint(w, "\t")
 			}
-			fmt.Fprint(w, dash(c))
+			fmt.Fprint(w, cell(dash(c)))
 		}
 		fmt.Fprintln(w)
 	}

@@ -65,7 +65,7 @@ func tail(ctx context.Context, t *tool, args []string) error {
 			after, previous = e.Seq, e.Position
 		}
 		if p := chunks[0].Poison; p != nil {
-			fmt.Fprintf(t.errs, "tile %s: sequence %d cannot be read: %s\n", id, p.Seq, p.Reason)
+			fmt.Fprintf(t.errs, "tile %s: sequence %d cannot be read: %s\n", id, p.Seq, line(p.Reason))
 			after, previous = p.Seq, fence.Position{}
 		}
 		if len(chunks[0].Entries) > 0 {
@@ -107,6 +107,6 @@ func (t *tool) printEntry(e *fence.Entry, previous fence.Position) {
 		time.UnixMilli(r.At).UTC().Format("15:04:05.000"), r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events,
 		r.Bytes)
 	if r.Problem != "" {
-		fmt.Fprintf(t.out, "              ! %s\n", r.Problem)
+		fmt.Fprintf(t.out, "              ! %s\n", line(r.Problem))
 	}
 }

@@ -290,7 +290,7 @@ func (t *tool) verifyEach(args []string, f func(string, *verifier) error) error 
 // trace writes a tile's stream, as it stands, to standard output, for verify trace to read anywhere.
 func trace(ctx context.Context, t *tool, args []string) error {
 	id := tileOf(args[0])
-	w := bufio.NewWriter(t.out)
+	w := bufio.NewWriter(t.raw)
 	_, err := t.entries(ctx, id, func(e *fence.Entry) error {
 		_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(e.Frame))), e.Frame...))
 		return err
