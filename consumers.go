@@ -2,6 +2,8 @@ package tilefence
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,54 +24,116 @@ type consumers struct {
 	host    *tilehost.Host
 	log     stream.Log
 	after   time.Duration            // consumersAfter, or less in tests
+	silent  time.Duration            // silentAfter, or less in tests
 	missing atomic.Pointer[problems] // found last
+
+	last  fence.TileID               // of the page before
+	lacks map[fence.TileID][2]string // what the tiles lack, by bridge and checkpointer
+	moved map[mark]movement
 }
 
-// watch looks until ctx ends.
+// consumersPage is of how many tiles one look reads the marks at most; a host of 16,384 tiles is looked through in less
+// than consumersAfter.
+const consumersPage = 512
+
+// silentAfter is for how long a consumer may leave its mark on a tile unrenewed: a bridge renews it every 40 s at least,
+// give or take a quarter, and a checkpointer every 20 s. The mark itself stays for two minutes.
+const silentAfter = time.Minute
+
+// watch looks at a page of the tiles each second until ctx ends.
 func (c *consumers) watch(ctx context.Context) error {
-	for wait.For(ctx, c.after/4) {
-		if missing, known := c.look(ctx); known {
-			c.missing.Store(&missing)
-		}
+	for wait.For(ctx, min(c.after/4, time.Second)) {
+		c.look(ctx)
 	}
 	return nil
 }
 
-// look says, of a few tiles that have served for a while, what has a mark on none of their streams. Marks
-// stay while their consumer is started again, and are dropped when it has been gone for a lease.
-func (c *consumers) look(ctx context.Context) (missing problems, known bool) {
-	var ids []fence.TileID
+// look compares the next page of the tiles that have served for a while with the marks on their streams, each tile for
+// itself: two deployments that divide each other's tiles leave some without a bridge or a checkpointer, and not all.
+func (c *consumers) look(ctx context.Context) {
+	serving := map[fence.TileID]bool{}
+	var page []fence.TileID
 	for _, t := range c.host.Status() {
-		if t.State == tile.Serving && time.Since(t.Since) > c.after && len(ids) < 16 {
-			ids = append(ids, t.Tile)
+		if t.State == tile.Serving && time.Since(t.Since) > c.after {
+			serving[t.Tile] = true
+			page = append(page, t.Tile)
 		}
 	}
-	if len(ids) == 0 {
-		return nil, true
+	slices.Sort(page)
+	if i, _ := slices.BinarySearch(page, c.last+1); i < len(page) {
+		page = page[i:]
 	}
-	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	page = page[:min(len(page), consumersPage)]
+	if len(page) > 0 {
+		c.last = page[len(page)-1]
+	}
+	if c.lacks == nil {
+		c.lacks = map[fence.TileID][2]string{}
+	}
+	maps.DeleteFunc(c.lacks, func(id fence.TileID, _ [2]string) bool { return !serving[id] })
+	maps.DeleteFunc(c.moved, func(m mark, _ movement) bool { return !serving[m.tile] })
+	bounded, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
-	all, err := c.log.Marks(ctx, ids)
-	if err != nil {
-		return nil, false // the tiles' own problems say so
+	all, err := c.log.Marks(bounded, page)
+	if err == nil { // else the tiles' own problems say so
+		c.compare(all)
 	}
-	marked := map[stream.Consumer]bool{}
+	var missing problems
+	for id, lacks := range c.lacks {
+		for i, plane := range []string{"delivery", "checkpoints"} {
+			if lacks[i] != "" {
+				missing.add(plane, lacks[i], id, 0)
+			}
+		}
+	}
+	c.missing.Store(&missing)
+}
+
+const (
+	noBridge       = "no bridge forwards the batches of tiles: run a BridgeServer, and see that it lists them"
+	noCheckpointer = "no checkpointer copies the snapshots of tiles: run a CheckpointServer, and see that it lists them"
+)
+
+// compare notes what each of the tiles lacks. A mark is judged by when it was
+// seen to be written anew, since its own time is by the store's clock.
+func (c *consumers) compare(all []stream.TileMarks) {
+	if c.moved == nil {
+		c.moved = map[mark]movement{}
+	}
 	for _, m := range all {
 		if m.Err != nil {
-			return nil, false
+			continue
 		}
-		for consumer := range m.Marks {
-			marked[consumer] = true
+		var lacks [2]string
+		for i, consumer := range []stream.Consumer{stream.BridgeAcked, stream.Checkpointed} {
+			found, there := m.Marks[consumer]
+			key := mark{m.Tile, consumer}
+			last := c.moved[key]
+			if there && found.Moved != last.at {
+				last = movement{found.Moved, time.Now()}
+				c.moved[key] = last
+			}
+			if !there || time.Since(last.seen) > c.silent {
+				lacks[i] = []string{noBridge, noCheckpointer}[i]
+			}
+		}
+		if delete(c.lacks, m.Tile); lacks != [2]string{} {
+			c.lacks[m.Tile] = lacks
 		}
 	}
-	if !marked[stream.BridgeAcked] {
-		missing.add("delivery", "no bridge forwards the batches of tiles: run a BridgeServer", 0, 0)
-	}
-	if !marked[stream.Checkpointed] {
-		missing.add("checkpoints", "no checkpointer copies the snapshots of tiles: run a CheckpointServer", 0, 0)
-	}
-	return missing, true
 }
+
+// mark is a consumer's mark on a tile, and movement when it was last written, by the store's clock and as seen here.
+type (
+	mark struct {
+		tile     fence.TileID
+		consumer stream.Consumer
+	}
+	movement struct {
+		at   int64
+		seen time.Time
+	}
+)
 
 // deafAfter is for how long a relay finds batches by comparison alone until that is a problem: a few comparisons.
 const deafAfter = 10 * time.Second

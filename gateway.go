@@ -71,6 +71,7 @@ type GatewayServer struct {
 
 	unreached, unrouted rising
 	conditions          conditions
+	worlds              *worlds
 
 	ran atomic.Bool
 }
@@ -97,6 +98,7 @@ func NewGatewayServer(
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
 	g.conditions.of(b.Ledger)
 	g.conditions.more(b.Checked)
+	g.worlds = newWorlds(b.Authority, c.Logger, nil, []any{b.Store, b.Log, b.Ledger})
 	members := new(holders)
 	g.table = &route.Table{Known: members.lives}
 	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, c.Logger, members.changed); err != nil {
@@ -206,6 +208,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	c.start("membership", g.member.Run)
 	c.start("gateway", g.gateway.Run)
 	c.start("conditions", g.conditions.watch)
+	c.start("worlds", g.worlds.watch)
 	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients, g.cfg.Logger) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, g.cfg.Logger, g) })
 	c.onStop("clients", func(by time.Time) {

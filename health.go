@@ -232,6 +232,7 @@ func (s *TileServer) Health() []Problem {
 	}
 	s.contests.add(&all)
 	s.conditions.add(&all)
+	s.worlds.add(&all)
 	if missing := s.consumers.missing.Load(); missing != nil {
 		all = append(all, *missing...)
 	}
@@ -306,6 +307,7 @@ func (g *GatewayServer) Health() []Problem {
 		all.add("intents", "connections to tile servers fail", 0, since)
 	}
 	g.conditions.add(&all)
+	g.worlds.add(&all)
 	// A tile without an owner is no fault of the gateway: a player may name any tile.
 	if since := g.unrouted.lately(g.router.Stats().Unread); since > troubleAfter {
 		all.add("intents", "the coordination store does not answer who owns tiles", 0, since)
@@ -317,6 +319,7 @@ func (g *GatewayServer) Health() []Problem {
 func (s *BridgeServer) Health() []Problem {
 	var all problems
 	s.conditions.add(&all)
+	s.worlds.add(&all)
 	st := s.bridge.Stats()
 	if since := s.failing.lately(st.StoreFailures); since > troubleAfter {
 		all.add("delivery", "the coordination store is not read", 0, since)
@@ -334,6 +337,7 @@ func (s *BridgeServer) Health() []Problem {
 func (r *RelayServer) Health() []Problem {
 	var all problems
 	r.conditions.add(&all)
+	r.worlds.add(&all)
 	st := r.relay.Stats()
 	if since := r.failing.lately(st.RepairsFailed + st.MarksFailed); since > troubleAfter {
 		all.add("views", "the coordination store is not read", 0, since)
@@ -357,6 +361,7 @@ func (r *RelayServer) Health() []Problem {
 // Health says what is wrong with checkpoints. It takes time in proportion to the number of tiles.
 func (s *CheckpointServer) Health() []Problem {
 	var all problems
+	s.worlds.add(&all)
 	if st := s.checkpointer.Stats(); st.Lag > time.Minute {
 		all.add("checkpoints", "tiles are not copied to the durable store", st.LagTile, st.Lag)
 	}

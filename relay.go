@@ -44,6 +44,7 @@ type RelayServer struct {
 
 	failing, stale, forged rising
 	conditions             conditions
+	worlds                 *worlds
 
 	hearing sync.Mutex
 	deaf    deaf // guarded by hearing
@@ -88,6 +89,7 @@ func NewRelayServer(
 	server := &RelayServer{addr: addr, web: c.Web, relay: r, log: c.Logger,
 		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
 	server.conditions.of(b.Fanout, c.Relay.Views)
+	server.worlds = newWorlds(nil, c.Logger, nil, []any{b.Log, b.Fanout})
 	return server, nil
 }
 
@@ -115,6 +117,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 		return err
 	})
 	c.start("conditions", r.conditions.watch)
+	c.start("worlds", r.worlds.watch)
 	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler(), r.log) })
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, r.log, r) })
 	c.onStop("drain", func(by time.Time) {

@@ -40,7 +40,7 @@ func TestOnASingleRedis(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	b := embedded(t)
-	b.Store, b.Log, b.Workers = store, redisstream.New(store, client), redisshare.New(client)
+	b.Store, b.Log, b.Workers = store, redisstream.New(store, client), redisshare.New(client, fence.World{})
 	b.Fanout, err = redisfanout.New(client, nil)
 	require.NoError(t, err)
 	id := fence.TileID(rand.Uint64()>>1 | 1)

@@ -92,6 +92,7 @@ type TileServer struct {
 	consumers  consumers     // of its tiles' streams
 	contests   contests
 	conditions conditions // of its back ends
+	worlds     *worlds
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -155,7 +156,9 @@ func NewTileServer(
 	}
 	s.conditions.of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
 	s.conditions.more(b.Checked)
+	s.worlds = newWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable}, []any{b.Fanout, b.Workers})
 	s.consumers.host, s.consumers.log, s.consumers.after = s.host, b.Log, consumersAfter
+	s.consumers.silent = silentAfter
 	return s, nil
 }
 
@@ -299,8 +302,10 @@ func (s *TileServer) memberChanged(e route.Event) {
 // Run serves until ctx ends. Then it hands its tiles to other members, releases those that no member takes, each
 // after its last tick and snapshot, closes its listener, and leaves the gossip last of all. It returns when every
 // goroutine of the server has ended, or after StopTimeout: nil, or what failed; an *UnreleasedError names tiles that it
-// could neither hand over nor release; a *fence.ArgumentError if another process runs at the
-// server's address. If one was killed there, Run begins after 4 s at most. It runs once: fence.ErrAlreadyRun.
+// could neither hand over nor release; a *fence.WorldError if a back end belongs to another world, and then the server
+// has taken no tile; a *fence.ArgumentError if another process runs at the server's address. If one was killed there,
+// Run begins after 4 s at most. It waits, and says so in the log, until it knows the world of Authority, Store, Log and
+// Durable. It runs once: fence.ErrAlreadyRun.
 func (s *TileServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("TileServer")
@@ -314,6 +319,9 @@ func (s *TileServer) Run(ctx context.Context) error {
 	}
 	s.cfg.Logger.Info("tile server listens", "addr", l.Addr().String(), "contact", s.contact)
 	c := newCrew(ctx)
+	if err := s.worlds.enter(ctx); err != nil {
+		return errors.Join(err, l.Close())
+	}
 	if s.lease != nil {
 		if err := s.lease.acquire(ctx); err != nil {
 			return errors.Join(err, l.Close())
@@ -328,6 +336,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("host", s.host.Run)
 	c.start("consumers", s.consumers.watch)
 	c.start("conditions", s.conditions.watch)
+	c.start("worlds", s.worlds.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
 	balanced, tilt := context.WithCancel(ctx) // the rebalancer ends before the tiles are handed over
 	defer tilt()

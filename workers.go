@@ -46,6 +46,7 @@ type BridgeServer struct {
 
 	failing, unpublished rising
 	conditions           conditions
+	worlds               *worlds
 }
 
 // NewBridgeServer returns a bridge. A nil cfg means the defaults.
@@ -71,6 +72,7 @@ func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error)
 	}
 	server := &BridgeServer{bridge: br, share: s, log: orDiscard(c.Logger)}
 	server.conditions.of(b.Fanout, b.Workers)
+	server.worlds = newWorlds(b.Authority, server.log, []any{b.Log, b.Fanout, b.Workers}, nil)
 	return server, nil
 }
 
@@ -87,8 +89,12 @@ func (s *BridgeServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("BridgeServer")
 	}
+	if err := s.worlds.enter(ctx); err != nil {
+		return err
+	}
 	c := newCrew(ctx)
 	c.start("bridge", s.bridge.Run)
+	c.start("worlds", s.worlds.watch)
 	c.start("share", s.share.Run)
 	c.start("conditions", s.conditions.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
@@ -119,6 +125,7 @@ type CheckpointServer struct {
 	checkpointer *checkpoint.Checkpointer
 	share        *share.Share
 	log          *slog.Logger
+	worlds       *worlds
 	ran          atomic.Bool
 }
 
@@ -143,7 +150,8 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 	if err != nil {
 		return nil, err
 	}
-	return &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger)}, nil
+	return &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger),
+		worlds: newWorlds(b.Authority, orDiscard(c.Logger), []any{b.Log, b.Durable}, []any{b.Workers})}, nil
 }
 
 // syncTimeout bounds what a checkpoint server that stops asks of the list of servers and of the authority.
@@ -164,7 +172,11 @@ func (s *CheckpointServer) Run(ctx context.Context) error {
 	}
 	// The last pass is over the tiles that the share has given, so the checkpointer stops first; and the share asks
 	// once more before, since what it knows may be ten seconds old.
+	if err := s.worlds.enter(ctx); err != nil {
+		return err
+	}
 	c := newCrew(ctx)
+	c.start("worlds", s.worlds.watch)
 	c.start("share", s.share.Run)
 	c.start("checkpointer", s.checkpointer.Run)
 	c.onStop("list", func(by time.Time) {

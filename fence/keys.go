@@ -33,3 +33,11 @@ func (w World) Keys(t TileID) Keys {
 	return Keys{Owner: next("owner"), Stream: next("stream"), Snapshot: next("snapshot"), Marks: next("marks"),
 		Dead: next("dead")}
 }
+
+// Channel is the channel on which the frames of a tile are published, in the world.
+func (w World) Channel(t TileID) string {
+	if w.Name == "" {
+		return "{tile:" + t.String() + "}:frames"
+	}
+	return w.Name + ":{tile:" + t.String() + "}:frames"
+}

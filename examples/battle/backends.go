@@ -160,7 +160,7 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 	if b.Fanout, err = redisfanout.New(b.delivery, nil); err != nil {
 		return err
 	}
-	b.Workers = redisshare.New(b.delivery)
+	b.Workers = redisshare.New(b.delivery, fence.World{})
 	if err := errors.Join(b.openTickets(ctx), b.openPlans(ctx)); err != nil {
 		return err
 	}

@@ -46,17 +46,20 @@ func main() {
 	defer stop()
 
 	pool := must(pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES")))
-	authority := must(pgfence.New(pool, nil)) // mints epochs
+	authority := must(pgfence.New(pool, &pgfence.Config{World: os.Getenv("TILEFENCE_WORLD")})) // mints epochs
+	check(authority.Migrate(ctx))
+	world := must(authority.World(ctx)) // no other world mixes with it
 	client := must(redisfence.Connect(ctx, redisfence.Options(list("TILEFENCE_REDIS")...)))
-	store := must(redisfence.New(client, nil)) // commits under them
+	store := must(redisfence.New(client, &redisfence.Config{World: world})) // commits under them
 	aws := must(config.LoadDefaultConfig(ctx))
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
-	check(errors.Join(authority.Migrate(ctx), store.Load(ctx), durable.EnsureTable(ctx)))
+	check(errors.Join(store.Load(ctx), durable.EnsureTable(ctx)))
 
 	secret := must(hex.DecodeString(os.Getenv("TILEFENCE_SECRET")))
 	b := tilefence.Backends{
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
-		Fanout: must(redisfanout.New(client, nil)), Workers: redisshare.New(client),
+		Fanout:  must(redisfanout.New(client, &redisfanout.Config{World: world})),
+		Workers: redisshare.New(client, world),
 		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret,
 			Seeds: list("TILEFENCE_GOSSIP_SEEDS")},
 		Keys: tilehttp.Keys{secret},

@@ -63,7 +63,7 @@ func TestHintsUnderTheirUsers(t *testing.T) {
 func TestSharingUnderItsUsers(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	for _, actor := range []string{"owner", "bridge", "checkpointer", "relay"} {
-		members := redisshare.New(delivery.as(t, actor))
+		members := redisshare.New(delivery.as(t, actor), fence.World{})
 		for of, name := range map[string]string{"bridge": "bridge", "checkpointer": "checkpoint", "owner": "address-"} {
 			group := name + stacktest.UniqueName(t)
 			_, _, err := members.Beat(t.Context(), group, "a", time.Minute)

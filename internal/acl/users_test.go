@@ -24,12 +24,21 @@ type cluster struct {
 // withUsers creates the users of an ACL file on every node, replicas included, and removes them after.
 func withUsers(t *testing.T, file string, addrs []string) *cluster {
 	t.Helper()
+	return withUsersOf(t, "", file, addrs)
+}
+
+// withUsersOf is withUsers for a world, with the patterns as deploy/acl/README.md makes them.
+func withUsersOf(t *testing.T, world, file string, addrs []string) *cluster {
+	t.Helper()
 	c := &cluster{addrs: addrs, suffix: "-" + stacktest.UniqueName(t),
 		admin: redis.NewClusterClient(redisfence.Options(addrs...))}
 	t.Cleanup(func() { _ = c.admin.Close() })
 	text, err := os.ReadFile("../../deploy/acl/" + file)
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
+		if world != "" {
+			line = strings.NewReplacer("~{", "~"+world+":{", "&{", "&"+world+":{").Replace(line)
+		}
 		words := strings.Fields(line)
 		require.Equal(t, "user", words[0], "an ACL file has nothing but users")
 		words[1] += c.suffix

@@ -33,9 +33,9 @@ func EnterWorld(
 		if w.ID.IsZero() {
 			return own, nil
 		}
-		_, err = client.SetNX(ctx, key, w.ID.String(), 0).Result()
+		err = client.SetArgs(ctx, key, w.ID.String(), redis.SetArgs{Mode: "NX"}).Err()
 		switch {
-		case err == nil:
+		case err == nil, errors.Is(err, redis.Nil): // recorded, by this process or another
 			text, err = client.Get(ctx, key).Result()
 		case strings.HasPrefix(err.Error(), "NOPERM"):
 			return own, nil // a reader leaves it to a writer

@@ -92,4 +92,4 @@ type Subscriber interface {
 }
 
 // Channel is the name of a tile's channel. It is part of the wire contract (docs/wire.md).
-func Channel(t fence.TileID) string { return "{tile:" + t.String() + "}:frames" }
+func Channel(t fence.TileID) string { return fence.World{}.Channel(t) }

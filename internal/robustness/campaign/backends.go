@@ -100,7 +100,7 @@ func (s *servers) connectFanout(p *process, host string) (err error) {
 	options.Dialer = p.toFanout.dialer(host)
 	client := redis.NewClusterClient(options)
 	p.closers = append(p.closers, func() { _ = client.Close() })
-	p.Workers = redisshare.New(client)
+	p.Workers = redisshare.New(client, fence.World{})
 	p.Fanout, err = redisfanout.New(client, &redisfanout.Config{Logger: slog.New(slog.DiscardHandler)})
 	return err
 }

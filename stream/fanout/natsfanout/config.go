@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -22,6 +23,10 @@ const silentPings = 2
 
 // Config holds the optional settings of a Fanout. In every field zero means the default; none may be negative.
 type Config struct {
+	// World is the world that frames and hints are of. Its name and a dot begin every subject. NATS keeps no record of
+	// it, so the ID is not compared. Default: the world without a name.
+	World fence.World
+
 	// Timeout bounds one Publish, one attempt to connect, and one write. Default 1 s.
 	Timeout time.Duration
 
@@ -49,7 +54,7 @@ type Stats struct {
 
 func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
-	var s setting.Check
+	s := setting.Check{Err: out.World.Validate()}
 	s.Duration("Timeout", &out.Timeout, time.Second)
 	s.Duration("PingInterval", &out.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())

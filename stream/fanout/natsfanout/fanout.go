@@ -25,6 +25,17 @@ func HintSubject(group int) string { return "tilefence.hints." + strconv.Itoa(gr
 // PresenceSubject is the name of a tile's subject for presence. It is part of the wire contract (docs/wire.md).
 func PresenceSubject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".presence" }
 
+// prefixOf begins the subjects of a world.
+func prefixOf(w fence.World) string {
+	if w.Name == "" {
+		return ""
+	}
+	return w.Name + "."
+}
+
+// subject is the subject of a tile.
+func (f *Fanout) subject(t fence.TileID) string { return f.prefix + Subject(t) }
+
 // incoming is how many messages of all subscriptions may wait between the connection and the subscriptions' own
 // buffers. They are passed on without waiting for anything, so it only bridges the scheduler's pauses.
 const incoming = 1 << 16
@@ -32,10 +43,11 @@ const incoming = 1 << 16
 // Fanout publishes to and subscribes from NATS. It implements the interfaces of package fanout but Audience, which core
 // NATS has no means for.
 type Fanout struct {
-	cfg   Config
-	conn  *nats.Conn
-	link  link
-	local *hub.Local // what comes by the connection goes to its subscriptions
+	cfg    Config
+	prefix string // of every subject
+	conn   *nats.Conn
+	link   link
+	local  *hub.Local // what comes by the connection goes to its subscriptions
 
 	presence *hub.Hub[fence.TileID, uint64]
 	messages chan *nats.Msg // of all subjects
@@ -74,7 +86,7 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fanout{cfg: c, messages: make(chan *nats.Msg, incoming), quit: make(chan struct{}),
+	f := &Fanout{cfg: c, prefix: prefixOf(c.World), messages: make(chan *nats.Msg, incoming), quit: make(chan struct{}),
 		subjects: map[string]*subject{}, attempts: rate.Sometimes{First: 1, Interval: 10 * time.Second}}
 	if f.local, err = hub.NewLocal(0, c.Logger); err != nil {
 		return nil, err

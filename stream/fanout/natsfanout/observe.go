@@ -32,8 +32,8 @@ func (f *Fanout) Observe(ctx context.Context, o Observer) error {
 			}
 		},
 	} {
-		sub, err := f.conn.Subscribe(subject, func(m *nats.Msg) {
-			if tile, err := fence.ParseTileID(strings.Split(m.Subject, ".")[2]); err == nil {
+		sub, err := f.conn.Subscribe(f.prefix+subject, func(m *nats.Msg) {
+			if tile, err := fence.ParseTileID(strings.Split(strings.TrimPrefix(m.Subject, f.prefix), ".")[2]); err == nil {
 				seen(tile, m.Data)
 			}
 		})
@@ -44,7 +44,7 @@ func (f *Fanout) Observe(ctx context.Context, o Observer) error {
 		if err := f.settle(ctx); err != nil {
 			return failed(err)
 		}
-		if err := f.refusal(before, subject); err != nil {
+		if err := f.refusal(before, f.prefix+subject); err != nil {
 			return failed(err)
 		}
 	}

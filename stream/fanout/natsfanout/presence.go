@@ -22,7 +22,7 @@ func (f *Fanout) PublishPresence(ctx context.Context, process uint64, tiles []fe
 		return err
 	}
 	data := fanout.AppendPresence(nil, process)
-	err := f.send(ctx, len(tiles), func(i int) (string, []byte) { return PresenceSubject(tiles[i]), data })
+	err := f.send(ctx, len(tiles), func(i int) (string, []byte) { return f.prefix + PresenceSubject(tiles[i]), data })
 	if err != nil {
 		return hub.Failure("publish presence", tiles[0], err, refused(err))
 	}
@@ -36,7 +36,7 @@ func (f *Fanout) SubscribePresence(tile fence.TileID, deliver func(process uint6
 		return nil, err
 	}
 	stopLocal := f.presence.Subscribe(tile, deliver)
-	s, err := f.retain(PresenceSubject(tile), func(data []byte) {
+	s, err := f.retain(f.prefix+PresenceSubject(tile), func(data []byte) {
 		if process, ok := fanout.DecodePresence(data); ok {
 			f.presence.Publish(tile, process, len(data))
 		}

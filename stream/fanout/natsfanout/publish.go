@@ -17,7 +17,7 @@ import (
 // zero, a *fence.StoreError if ctx has ended already; nothing is sent then. Otherwise, if not all messages were handed
 // over, a *fanout.PublishError; its cause may be a *LimitError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
-	channel, err := hub.Begin(ctx, messages, Subject)
+	channel, err := hub.Begin(ctx, messages, f.subject)
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
@@ -37,7 +37,7 @@ func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
 		return err
 	}
 	err = f.send(ctx, len(messages), func(i int) (string, []byte) {
-		return HintSubject(messages[i].Group), messages[i].Encode()
+		return f.prefix + HintSubject(messages[i].Group), messages[i].Encode()
 	})
 	return f.local.PublishedHints(tiles, all(len(tiles), err), refused)
 }

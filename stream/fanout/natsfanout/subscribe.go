@@ -43,7 +43,7 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	// First the buffer, then the subject: what the server sends from its confirmation on finds it in place.
 	stopLocal := f.local.Frames.Subscribe(tile, deliver)
 	before := f.conn.LastError()
-	s, err := f.retain(Subject(tile), func(data []byte) { f.local.Frame(tile, data) })
+	s, err := f.retain(f.subject(tile), func(data []byte) { f.local.Frame(tile, data) })
 	if err != nil {
 		stopLocal()
 		return nil, hub.Failure("subscribe", tile, err, true)
@@ -131,7 +131,7 @@ func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func
 		return nil, err
 	}
 	stopLocal := f.local.Hints.Subscribe(group, deliver)
-	s, err := f.retain(HintSubject(group), func(data []byte) { f.local.HintMessage(group, data) })
+	s, err := f.retain(f.prefix+HintSubject(group), func(data []byte) { f.local.HintMessage(group, data) })
 	if err != nil {
 		stopLocal()
 		return nil, hub.Failure("subscribe to hints", 0, err, true)

@@ -7,7 +7,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // audienceBatch is how many channels one PUBSUB SHARDNUMSUB asks for.
@@ -21,7 +20,7 @@ func (f *Fanout) Audience(ctx context.Context, tiles []fence.TileID) ([]int, err
 	byNode := map[*redis.Client][]int{}
 	channels := make([]string, len(tiles))
 	for i, t := range tiles {
-		channels[i] = fanout.Channel(t)
+		channels[i] = f.channel(t)
 		node, err := f.nodes.master(ctx, channels[i])
 		if err != nil {
 			return nil, &fence.StoreError{Op: "count subscribers", Tile: t, Outcome: fence.ErrNotApplied, Err: err}

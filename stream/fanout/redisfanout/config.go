@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -26,6 +27,9 @@ const silentPings = 3
 
 // Config holds the optional settings of a Fanout.
 type Config struct {
+	// World is the world that frames and hints are of. Its name begins every channel. Default: the world without a name.
+	World fence.World
+
 	// Timeout bounds one Publish, and with it how long a node that hangs delays the messages of the
 	// others. The context may end it earlier. Default 1 s.
 	Timeout time.Duration
@@ -72,7 +76,7 @@ func Options(addrs ...string) *redis.ClusterOptions {
 
 func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
-	var s setting.Check
+	s := setting.Check{Err: out.World.Validate()}
 	s.Duration("Timeout", &out.Timeout, time.Second)
 	s.Duration("PingInterval", &out.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())

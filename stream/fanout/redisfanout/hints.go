@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
@@ -16,7 +15,7 @@ func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func
 		return nil, err
 	}
 	stopLocal := f.local.Hints.Subscribe(group, deliver)
-	s, c := f.retain(fanout.HintChannel(group), func(data string) { f.local.HintMessage(group, []byte(data)) })
+	s, c := f.retain(f.hints[group], func(data string) { f.local.HintMessage(group, []byte(data)) })
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

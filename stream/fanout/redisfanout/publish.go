@@ -18,7 +18,7 @@ import (
 // *fence.ArgumentError if a tile is zero, a *fence.StoreError if ctx has ended already; nothing is sent
 // then. Otherwise, if not all messages were handed over, a *fanout.PublishError.
 func (f *Fanout) Publish(ctx context.Context, messages []fanout.Message) (int, error) {
-	channel, err := hub.Begin(ctx, messages, fanout.Channel)
+	channel, err := hub.Begin(ctx, messages, f.channel)
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
@@ -38,7 +38,7 @@ func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
 		return err
 	}
 	errs := f.post(ctx, len(messages), func(i int) (string, []byte) {
-		return fanout.HintChannel(messages[i].Group), messages[i].Encode()
+		return f.hints[messages[i].Group], messages[i].Encode()
 	})
 	byTile := make([]error, len(tiles))
 	for i := range tiles {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
-	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
@@ -23,7 +22,7 @@ func (f *Fanout) Subscribe(ctx context.Context, tile fence.TileID, deliver func(
 	}
 	// First the buffer, then the channel: what Redis sends from the confirmation on finds it in place.
 	stopLocal := f.local.Frames.Subscribe(tile, deliver)
-	s, c := f.retain(fanout.Channel(tile), func(data string) { f.local.Frame(tile, []byte(data)) })
+	s, c := f.retain(f.channel(tile), func(data string) { f.local.Frame(tile, []byte(data)) })
 	release := sync.OnceFunc(func() { f.release(s, c) })
 	stop = func() {
 		stopLocal()

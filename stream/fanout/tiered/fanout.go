@@ -59,6 +59,17 @@ func (f *Fanout) Check(ctx context.Context) (wrong []error) {
 	return wrong
 }
 
+// EnterWorld implements fence.WorldKeeper with the tiers that keep a world: the answer is that of the last.
+func (f *Fanout) EnterWorld(ctx context.Context, w fence.World) (found fence.World, err error) {
+	found = w
+	for _, tier := range []any{f.ordinary, f.broker} {
+		if k, ok := tier.(fence.WorldKeeper); ok && err == nil {
+			found, err = k.EnterWorld(ctx, w)
+		}
+	}
+	return found, err
+}
+
 // New returns a Fanout before two tiers; it does no I/O and starts nothing. A nil cfg means all defaults. A
 // *fence.ArgumentError names a tier that is missing, or a setting that is negative.
 func New(ordinary OrdinaryTier, broker BrokerTier, cfg *Config) (*Fanout, error) {

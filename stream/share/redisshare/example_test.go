@@ -17,7 +17,7 @@ func Example() {
 	client := redis.NewClusterClient(redisfanout.Options("127.0.0.1:6379"))
 	defer func() { _ = client.Close() }()
 	tiles := share.Fixed([]fence.TileID{0x85283473fffffff})
-	s, err := share.New(redisshare.New(client), "bridge", tiles, printer{}, nil)
+	s, err := share.New(redisshare.New(client, fence.World{}), "bridge", tiles, printer{}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

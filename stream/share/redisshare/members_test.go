@@ -42,7 +42,7 @@ func TestConformance(t *testing.T) {
 	client := newClient(t, stacktest.Fanout(t))
 	sharetest.Run(t, func(t *testing.T) sharetest.Backend {
 		return sharetest.Backend{
-			Members: redisshare.New(client),
+			Members: redisshare.New(client, fence.World{}),
 			Age: func(group string, by time.Duration) {
 				err := age.Run(context.Background(), client, []string{redisshare.Key(group)}, by.Milliseconds()).Err()
 				if !errors.Is(err, redis.Nil) {
@@ -62,7 +62,7 @@ func TestOneServer(t *testing.T) {
 	group := stacktest.UniqueName(t)
 	node, err := cluster.MasterForKey(t.Context(), redisshare.Key(group))
 	require.NoError(t, err)
-	living, known, err := redisshare.New(node).Beat(t.Context(), group, "a", 3*time.Second)
+	living, known, err := redisshare.New(node, fence.World{}).Beat(t.Context(), group, "a", 3*time.Second)
 	require.NoError(t, err)
 	require.False(t, known)
 	require.Equal(t, []string{"a"}, living)
@@ -73,7 +73,7 @@ func TestOneServer(t *testing.T) {
 
 // TestStoreAway: an unreachable store is a *fence.StoreError, in time.
 func TestStoreAway(t *testing.T) {
-	m := redisshare.New(newClient(t, []string{"127.0.0.1:1"}))
+	m := redisshare.New(newClient(t, []string{"127.0.0.1:1"}), fence.World{})
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, _, err := m.Beat(ctx, "g", "a", time.Minute)
@@ -87,13 +87,13 @@ func TestStoreAway(t *testing.T) {
 func TestForeignKey(t *testing.T) {
 	client, group := newClient(t, stacktest.Fanout(t)), stacktest.UniqueName(t)
 	require.NoError(t, client.Set(t.Context(), redisshare.Key(group), "x", time.Minute).Err())
-	_, _, err := redisshare.New(client).Beat(t.Context(), group, "a", time.Minute)
+	_, _, err := redisshare.New(client, fence.World{}).Beat(t.Context(), group, "a", time.Minute)
 	require.ErrorContains(t, err, "WRONGTYPE")
 }
 
 // BenchmarkBeat is one heartbeat of one of so many members.
 func BenchmarkBeat(b *testing.B) {
-	members := redisshare.New(newClient(b, stacktest.Fanout(b)))
+	members := redisshare.New(newClient(b, stacktest.Fanout(b)), fence.World{})
 	for _, n := range []int{4, 16, 64} {
 		b.Run(fmt.Sprintf("%d members", n), func(b *testing.B) {
 			group := stacktest.UniqueName(b)

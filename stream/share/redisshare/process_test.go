@@ -56,7 +56,7 @@ func (r reporter) Remove(tiles ...fence.TileID) {
 
 func (r reporter) member(group string, addrs []string) (*share.Share, func() error, error) {
 	client := redis.NewClusterClient(redisfanout.Options(addrs...))
-	s, err := share.New(redisshare.New(client), group, share.Fixed(processWorld()), r, nil)
+	s, err := share.New(redisshare.New(client, fence.World{}), group, share.Fixed(processWorld()), r, nil)
 	return s, client.Close, err
 }
 

@@ -1,0 +1,142 @@
+package tilefence
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/wait"
+)
+
+// Times of the comparison of worlds.
+const (
+	worldTimeout = 2 * time.Second // for one look at a back end
+	worldRetry   = time.Second     // after one that failed
+	worldAgain   = time.Minute     // after one that succeeded
+)
+
+// anotherWorld is what Health says of a back end whose record has changed.
+const anotherWorld = "a back end has become that of another world: its servers were emptied and given to it, or exchanged"
+
+// worlds keeps a server from working with the back ends of another world. The first answer of each back end decides
+// whether the server may run; a later one only makes a problem, since a server that holds tiles must not end because a
+// store lost its record, and another process was faster to write one.
+type worlds struct {
+	authority fence.Authority // nil: the first back end that has a record says which world it is
+	backends  []entered
+	log       *slog.Logger
+	wrong     atomic.Pointer[string]
+}
+
+// entered is a back end that keeps a world.
+type entered struct {
+	fence.WorldKeeper
+	vital bool // the server does not begin before it has answered
+	once  bool // it has answered
+}
+
+// newWorlds is for a server that does not begin before the vital back ends have answered.
+func newWorlds(authority fence.Authority, log *slog.Logger, vital, others []any) *worlds {
+	w := &worlds{authority: authority, log: sampled.Reminder(log)}
+	for i, b := range append(vital[:len(vital):len(vital)], others...) {
+		if k, ok := b.(fence.WorldKeeper); ok {
+			w.backends = append(w.backends, entered{WorldKeeper: k, vital: i < len(vital)})
+		}
+	}
+	return w
+}
+
+// own is the world of the process: that of its authority, or that which a back end has recorded.
+func (w *worlds) own(ctx context.Context) (fence.World, error) {
+	if w.authority != nil {
+		return w.authority.World(ctx)
+	}
+	for _, b := range w.backends {
+		if found, err := b.EnterWorld(ctx, fence.World{}); err == nil && !found.ID.IsZero() {
+			return found, nil
+		}
+	}
+	return fence.World{}, nil
+}
+
+// look asks the authority and every back end once, the back ends at the same time. begin reports whether all vital ones
+// have answered, now or before. The error is a *fence.WorldError of one that has not answered before.
+func (w *worlds) look(ctx context.Context) (begin, all bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, worldTimeout)
+	defer cancel()
+	own, err := w.own(ctx)
+	errs := make([]error, len(w.backends))
+	var asked sync.WaitGroup
+	for i, b := range w.backends {
+		if errs[i] = err; err == nil {
+			asked.Go(func() { _, errs[i] = b.EnterWorld(ctx, own) })
+		}
+	}
+	asked.Wait()
+	begin, all = true, true
+	var wrong []error
+	for i := range w.backends {
+		b, foreign := &w.backends[i], errors.Is(errs[i], fence.ErrWorld)
+		switch {
+		case errs[i] == nil:
+			b.once = true
+		case foreign && b.once:
+			wrong = append(wrong, errs[i])
+		case foreign:
+			return false, false, errs[i]
+		case !b.once:
+			begin, all = begin && !b.vital, false
+			w.log.Warn("not known yet whether a back end is that of another world", "error", errs[i])
+		}
+	}
+	w.say(errors.Join(wrong...))
+	return begin, all, nil
+}
+
+func (w *worlds) say(wrong error) {
+	if wrong == nil {
+		w.wrong.Store(nil)
+		return
+	}
+	text := wrong.Error()
+	w.wrong.Store(&text)
+}
+
+// enter looks until every vital back end has answered once, or ctx ends. The error is a *fence.WorldError.
+func (w *worlds) enter(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if begin, _, err := w.look(ctx); begin || err != nil {
+			return err
+		}
+		wait.For(ctx, worldRetry)
+	}
+	return nil
+}
+
+// watch goes on looking until ctx ends. It fails if a back end answers for the first time, and is that of another
+// world.
+func (w *worlds) watch(ctx context.Context) error {
+	for pause := worldRetry; wait.For(ctx, pause); {
+		_, all, err := w.look(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if pause = worldRetry; all {
+			pause = worldAgain
+		}
+	}
+	return nil
+}
+
+// add adds what was wrong at the last look.
+func (w *worlds) add(all *problems) {
+	if wrong := w.wrong.Load(); wrong != nil {
+		all.add("settings", anotherWorld, 0, time.Minute)
+		all.detail(anotherWorld, *wrong)
+	}
+}
