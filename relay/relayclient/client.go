@@ -25,6 +25,9 @@ var ErrClosed = errors.New("relayclient: closed")
 // ErrStale means that a relay stayed behind what the client was shown, so that the client left it for another one.
 var ErrStale = errors.New("relayclient: the relay is behind this client")
 
+// ErrSilent means that nothing came from a relay for longer than it is ever silent: the connection is dead.
+var ErrSilent = errors.New("relayclient: no sign of life")
+
 // subscribeBatch is how many tiles go into one Subscribe: well below any relay's limit on messages.
 const subscribeBatch = 64
 
@@ -58,7 +61,7 @@ type Client struct {
 }
 
 // Dial connects to a relay at a ws:// or wss:// URL. A nil cfg means all defaults, with which events are
-// only counted. ctx bounds the handshake, not the connection. An *fence.ArgumentError names a field of
+// only counted. ctx bounds the handshake, which may take 30 s at most, and not the connection. An *fence.ArgumentError names a field of
 // cfg that is out of range; any other error is the handshake's. The first handshake is not tried again.
 // Close the client when done.
 func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
@@ -71,7 +74,9 @@ func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 		c.renew(id, fence.AreaSet{})
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	conn, _, err := c.connect(ctx)
+	first, cancel := context.WithTimeout(ctx, firstDial)
+	defer cancel()
+	conn, _, err := c.connect(first)
 	if err != nil {
 		c.cancel(err)
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -353,11 +354,55 @@ func TestPolicyCloseIsFinal(t *testing.T) {
 	mu.Unlock()
 }
 
+func heartbeat(ms uint32) *relaypb.ServerMessage {
+	return &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Heartbeat{Heartbeat: &relaypb.Heartbeat{IntervalMs: ms}}}
+}
+
+// TestSilentRelayCountsAsLost: the relay names its interval, and then says nothing, without a FIN. The client makes
+// another connection, and goes on from what it holds.
 func TestSilentRelayCountsAsLost(t *testing.T) {
 	s := newScript(t)
-	v, _ := view(s, s.url, func(c *relayclient.Config) { c.IdleTimeout = 50 * time.Millisecond })
-	<-v.Done()
-	require.Error(t, v.Err())
+	lost := make(chan error, 8)
+	v, p := view(s, s.url, func(c *relayclient.Config) {
+		c.Reconnect = true
+		c.BackoffMin, c.BackoffMax = time.Millisecond, time.Millisecond
+		c.Disconnected = func(err error) { lost <- err }
+	})
+	p.sync(whole(history(5), 1, 3))
+	v.holds(3)
+	p.send(heartbeat(20))
+	require.ErrorIs(t, <-lost, relayclient.ErrSilent)
+	p = <-s.conns
+	defer p.conn.CloseNow()
+	p.send(heartbeat(60_000))
+	p.sync(whole(history(5), 1, 5))
+	v.holds(5)
+}
+
+// TestALongMessageIsNoSilence: it takes longer than the limit, and each piece of it is a sign of life.
+func TestALongMessageIsNoSilence(t *testing.T) {
+	s := newScript(t)
+	came := make(chan time.Duration, 1)
+	v, p := view(s, s.url, func(c *relayclient.Config) { c.GoAway = func(d time.Duration) { came <- d } })
+	p.send(heartbeat(200))
+	data, err := proto.Marshal(&relaypb.ServerMessage{Body: &relaypb.ServerMessage_GoAway{
+		GoAway: &relaypb.GoAway{Message: strings.Repeat("long", 32<<10), WithinMs: 7}}})
+	require.NoError(t, err)
+	w, err := p.conn.Writer(context.Background(), websocket.MessageBinary)
+	require.NoError(t, err)
+	for part := range slices.Chunk(data, len(data)/12) {
+		_, err = w.Write(part)
+		require.NoError(t, err)
+		time.Sleep(50 * time.Millisecond)
+	}
+	require.NoError(t, w.Close())
+	select {
+	case within := <-came:
+		require.Equal(t, 7*time.Millisecond, within)
+	case <-v.Done():
+		require.NoError(t, v.Err())
+	}
+	_ = p.conn.CloseNow()
 }
 
 func TestUnreadableMessageEndsTheConnection(t *testing.T) {

@@ -15,7 +15,10 @@ import (
 // Bounds of a connection.
 const (
 	writeTimeout = 5 * time.Second  // of one message to the relay
+	firstDial    = 30 * time.Second // of Dial, if its context allows as much
 	dialTimeout  = 10 * time.Second // of one attempt to connect again
+	idleTimeout  = time.Minute      // of silence, until the relay has said how long it is silent at most
+	longestIdle  = 10 * time.Minute // of silence, whatever a relay says
 	maxMessage   = 64 << 20         // bytes of one message from the relay; a larger one ends the connection
 )
 
@@ -75,8 +78,6 @@ type Config struct {
 	BackoffMin time.Duration
 	BackoffMax time.Duration
 
-	IdleTimeout time.Duration // after which a connection without a message or ping counts as lost. Default 1 min.
-
 	Logger *slog.Logger // nil discards
 }
 
@@ -127,7 +128,6 @@ func (c *Config) withDefaults() (Config, error) {
 	var s setting.Check
 	s.Duration("BackoffMin", &out.BackoffMin, 250*time.Millisecond)
 	s.From(out.BackoffMin, "BackoffMax", &out.BackoffMax, 15*time.Second)
-	s.Duration("IdleTimeout", &out.IdleTimeout, time.Minute)
 	return out, s.Err
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/coder/websocket"
@@ -24,9 +26,34 @@ type connection struct {
 	encoding relaypb.Encoding
 	// the relay has taken the subscription that the handshake named
 	subscribed bool
-	// cuts the connection when nothing comes: a relay sends pings, so silence means that it is gone
-	idle *time.Timer
-	buf  bytes.Buffer
+	silence
+	buf bytes.Buffer
+}
+
+// silence cuts a connection on which nothing comes while it is read. The time that the application's functions take
+// is not counted, and of a long message every piece is a sign of life.
+type silence struct {
+	limit  time.Duration // two and a half of the intervals that the relay has named; used by the reader alone
+	timer  *time.Timer
+	passed atomic.Bool
+}
+
+func (s *silence) watch(cut func()) {
+	s.limit = idleTimeout
+	s.timer = time.AfterFunc(s.limit, func() {
+		s.passed.Store(true)
+		cut()
+	})
+}
+
+// heard begins to wait anew.
+func (s *silence) heard() { s.timer.Reset(s.limit) }
+
+// expect takes the interval that the relay has named.
+func (s *silence) expect(interval time.Duration) {
+	if interval > 0 {
+		s.limit = min(interval, longestIdle) * 5 / 2
+	}
 }
 
 // dial makes a connection, and names a subscription in the handshake; nil: none. status is the relay's answer to the
@@ -57,7 +84,7 @@ func dial(
 		HTTPHeader:      header,
 		Subprotocols:    []string{c.encoding.Subprotocol()},
 		OnPingReceived: func(context.Context, []byte) bool { // called by read
-			c.idle.Reset(cfg.IdleTimeout)
+			c.heard()
 			return true
 		},
 	})
@@ -73,12 +100,19 @@ func dial(
 	}
 	conn.SetReadLimit(maxMessage)
 	c.Conn, c.subscribed = conn, full != url && resp.Header.Get(relaypb.SubscribedHeader) == "1"
-	c.idle = time.AfterFunc(cfg.IdleTimeout, func() { _ = conn.CloseNow() })
+	c.watch(func() { _ = conn.CloseNow() })
 	return c, status, nil
 }
 
 // read reads the next message into m and returns its length.
 func (c *connection) read(m *relaypb.ServerMessage) (n int, err error) {
+	c.heard()
+	defer c.timer.Stop()
+	defer func() {
+		if err != nil && c.passed.Load() {
+			err = fmt.Errorf("relay %s: %w for %v", c.shown, ErrSilent, c.limit)
+		}
+	}()
 	// The context is never cancelled: closing the connection ends the read.
 	_, r, err := c.Reader(context.Background())
 	if err != nil {
@@ -88,15 +122,28 @@ func (c *connection) read(m *relaypb.ServerMessage) (n int, err error) {
 		c.buf = bytes.Buffer{}
 	}
 	c.buf.Reset()
-	if _, err = c.buf.ReadFrom(r); err != nil {
+	if _, err = c.buf.ReadFrom(&pieces{r, c}); err != nil {
 		return 0, err
 	}
-	c.idle.Reset(c.cfg.IdleTimeout)
 	if err = c.encoding.Decode(c.buf.Bytes(), m); err != nil {
 		_ = c.Close(websocket.StatusUnsupportedData, "message cannot be read")
 		return 0, fmt.Errorf("relay %s: message cannot be read: %w", c.shown, err)
 	}
 	return c.buf.Len(), nil
+}
+
+// pieces notes that each piece of a message is a sign of life.
+type pieces struct {
+	io.Reader
+	of *connection
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if n > 0 {
+		p.of.heard()
+	}
+	return n, err
 }
 
 // send writes messages.
@@ -125,6 +172,6 @@ func (c *connection) write(ctx context.Context, kind websocket.MessageType, data
 
 // end cuts the connection if it is still open.
 func (c *connection) end() {
-	c.idle.Stop()
+	c.timer.Stop()
 	_ = c.CloseNow()
 }

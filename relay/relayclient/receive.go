@@ -63,6 +63,9 @@ func (c *Client) receive(conn *connection, m *relaypb.ServerMessage) {
 			Refusal{Tile: m.GetTile(), Code: body.Error.GetCode(), Message: body.Error.GetMessage()})
 	case *relaypb.ServerMessage_Session:
 		c.extend(time.Duration(body.Session.GetExpiresInMs()) * time.Millisecond)
+	case *relaypb.ServerMessage_Heartbeat:
+		conn.expect(time.Duration(body.Heartbeat.GetIntervalMs()) * time.Millisecond)
+		c.remind(conn)
 	case *relaypb.ServerMessage_GoAway:
 		hook.Call(c.cfg.GoAway, time.Duration(body.GoAway.GetWithinMs())*time.Millisecond)
 	}
@@ -360,6 +363,21 @@ func (c *Client) gap(conn *connection, t *tile, useful bool) {
 	}
 	c.stats.resyncs.Add(1)
 	_ = conn.send(c.ctx, message) // if it cannot be written, the connection is lost and reading notices
+}
+
+// remind asks again where an answer is overdue. Without frames, nothing else would.
+func (c *Client) remind(conn *connection) {
+	c.mu.Lock()
+	var overdue []*tile
+	for _, t := range c.tiles {
+		if t.broken && !t.asked.IsZero() && time.Since(t.asked) > resyncTimeout {
+			overdue = append(overdue, t)
+		}
+	}
+	c.mu.Unlock()
+	for _, t := range overdue {
+		c.gap(conn, t, false)
+	}
 }
 
 // mend notes that the view continues.
