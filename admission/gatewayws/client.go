@@ -59,10 +59,10 @@ type Client struct {
 
 	mu      sync.Mutex
 	last    uint64
-	waiting map[string]chan<- result // capacity 1
-	err     error                    // why the connection ended
-	renewal *time.Timer              // gives a new token; nil: the session does not expire
-	done    chan struct{}            // closed when it did
+	waiting map[string]*request
+	err     error         // why the connection ended
+	renewal *time.Timer   // gives a new token; nil: the session does not expire
+	done    chan struct{} // closed when it did
 }
 
 // maxFrame bounds the length of the request's frame: JSON writes a byte of a name in at most 6.
@@ -75,7 +75,19 @@ type result struct {
 	err    error
 }
 
-// Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone. Errors: a
+// request is one that is under way: until its answer comes, the connection ends, or the time for an answer is over.
+type request struct {
+	answered chan result // capacity 1
+	late     *time.Timer
+}
+
+// answerTimeout is how long an answer may take: the gateway gives each intent intentTimeout, and each end may take
+// writeTimeout to write.
+const answerTimeout = intentTimeout + 2*writeTimeout
+
+var errLate = fmt.Errorf("%w: no answer within %v", fence.ErrUnknownOutcome, answerTimeout)
+
+// Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone, which may take 30 s at most. Errors: a
 // *fence.ArgumentError, or what the handshake met; they show no header, and of the URL neither user nor query.
 func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	c := setting.Of(cfg)
@@ -91,7 +103,9 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 		}
 		header = session.WithToken(header, token)
 	}
-	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
+	limited, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, resp, err := websocket.Dial(limited, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
 		HTTPClient: c.HTTPClient, HTTPHeader: header, Subprotocols: []string{Subprotocol},
 	})
 	if err != nil {
@@ -103,7 +117,7 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 			Subprotocol)
 	}
 	client := &Client{conn: conn, cfg: c, slots: make(chan struct{}, c.MaxInFlight),
-		waiting: map[string]chan<- result{}, done: make(chan struct{})}
+		waiting: map[string]*request{}, done: make(chan struct{})}
 	client.ctx, client.stop = context.WithCancel(context.WithoutCancel(ctx))
 	client.work.Go(client.read)
 	client.work.Go(client.ping)
@@ -155,11 +169,11 @@ func (c *Client) renewNow(left time.Duration) {
 	}
 }
 
-// Do sends an intent and waits for its answer. When ctx ends first, the intent may be resolved all the
-// same; ask again with the same Action.
+// Do sends an intent and waits for its answer, 25 s at most: a gateway takes 15 s for an intent. When ctx or that time
+// ends first, or the connection, the intent may be resolved all the same; ask again with the same Action.
 //
 // Errors: a *fence.ArgumentError for a request too large to send; an *Error, which says whether to try again;
-// ErrDisconnected; ctx's.
+// ErrDisconnected; ctx's. Of an intent that may have been sent, errors.Is finds fence.ErrUnknownOutcome, too.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 	// A message over the server's limit would end the connection for all its calls.
 	if n := r.maxFrame(); n > maxFrame {
@@ -172,14 +186,13 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 
 func (c *Client) do(ctx context.Context, f intentFrame) (Answer, error) {
 	select {
-	case c.slots <- struct{}{}: // given back when the answer comes, not when the caller loses patience
+	case c.slots <- struct{}{}: // given back when the answer comes or is late, not when the caller loses patience
 	case <-c.done:
 		return Answer{}, c.disconnected()
 	case <-ctx.Done():
 		return Answer{}, context.Cause(ctx)
 	}
-	answered := make(chan result, 1)
-	id, err := c.expect(answered)
+	id, answered, err := c.expect()
 	if err != nil {
 		<-c.slots
 		return Answer{}, err
@@ -199,21 +212,36 @@ func (c *Client) do(ctx context.Context, f intentFrame) (Answer, error) {
 	case r := <-answered:
 		return r.answer, r.err
 	case <-ctx.Done():
-		return Answer{}, context.Cause(ctx)
+		return Answer{}, fmt.Errorf("gatewayws: %w before the answer: %w", fence.ErrUnknownOutcome, context.Cause(ctx))
 	}
 }
 
 // expect registers a waiting caller under a new id.
-func (c *Client) expect(answered chan<- result) (string, error) {
+func (c *Client) expect() (id string, answered <-chan result, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
-		return "", c.err
+		return "", nil, c.err
 	}
 	c.last++
-	id := strconv.FormatUint(c.last, 10)
-	c.waiting[id] = answered
-	return id, nil
+	id = strconv.FormatUint(c.last, 10)
+	r := &request{answered: make(chan result, 1)}
+	r.late = time.AfterFunc(answerTimeout, func() { c.answer(id, result{err: fmt.Errorf("gatewayws: %w", errLate)}) })
+	c.waiting[id] = r
+	return id, r.answered, nil
+}
+
+// answer ends a request. It does nothing if that has been done.
+func (c *Client) answer(id string, with result) {
+	c.mu.Lock()
+	r := c.waiting[id]
+	delete(c.waiting, id)
+	c.mu.Unlock()
+	if r != nil {
+		r.late.Stop()
+		r.answered <- with
+		<-c.slots
+	}
 }
 
 // Done is closed when the connection has ended.
@@ -247,14 +275,7 @@ func (c *Client) read() {
 		if answer.session != nil {
 			c.renew(time.Duration(answer.session.ExpiresIn) * time.Millisecond)
 		}
-		c.mu.Lock()
-		answered, ok := c.waiting[id]
-		delete(c.waiting, id)
-		c.mu.Unlock()
-		if ok {
-			answered <- result{answer, err}
-			<-c.slots
-		}
+		c.answer(id, result{answer, err})
 	}
 }
 
@@ -267,9 +288,10 @@ func (c *Client) end(cause error) {
 	if c.renewal != nil {
 		c.renewal.Stop()
 	}
-	for id, answered := range c.waiting {
+	for id, r := range c.waiting {
 		delete(c.waiting, id)
-		answered <- result{err: c.err}
+		r.late.Stop()
+		r.answered <- result{err: fmt.Errorf("%w: %w", fence.ErrUnknownOutcome, c.err)}
 		<-c.slots
 	}
 	close(c.done)

@@ -20,6 +20,7 @@ const (
 	maxFrame           = 16 << 10 // bytes; holds the largest intent: its body in base64, its names escaped
 	defaultMaxInFlight = 32
 	intentTimeout      = 15 * time.Second // of an intent, from its frame to its answer
+	dialTimeout        = 30 * time.Second // of a client's handshake
 	writeTimeout       = 5 * time.Second  // for the peer to accept a frame
 	pingInterval       = 20 * time.Second // after which a peer is asked for a sign of life
 )
