@@ -48,19 +48,21 @@ func TestLockedRows(t *testing.T) {
 	s.direct.SetWaits(250*time.Millisecond, time.Minute)
 	locked := []fence.TileID{1, 500, 777}
 	letGo := s.lock(t, locked...)
+	bounded, cancel := context.WithTimeout(t.Context(), 30*time.Second) // with the fault they wait for letGo
+	defer cancel()
 	var others, waiting sync.WaitGroup
 	began := time.Now()
 	for i := range n {
-		id, calls := fence.TileID(i+1), &others
+		id, calls, ctx := fence.TileID(i+1), &others, bounded
 		if slices.Contains(locked, id) {
-			calls = &waiting
+			calls, ctx = &waiting, t.Context()
 		}
 		calls.Go(func() {
 			c := claimOf(id, "b:1")
 			c.Expected = 1
-			g, err := s.direct.Promote(t.Context(), c)
+			g, err := s.direct.Promote(ctx, c)
 			if err == nil {
-				err = s.direct.Release(t.Context(), g)
+				err = s.direct.Release(ctx, g)
 			}
 			assert.NoError(t, err, "tile %s", id)
 		})
