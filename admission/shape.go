@@ -79,7 +79,7 @@ func reserve(b *rate.Limiter, longest time.Duration) (wait time.Duration, ok boo
 // owner again, and to begin it if it has none, takes a turn; the intents of a tile share one. So the tiles of a
 // process that died come to the coordination store and the authority at a rate, not all at once.
 //
-// An actor who makes many tiles take turns, such as one who names tiles that nobody owns, has only those that are there
+// An actor who makes many tiles take turns, such as one who names tiles without an owner, has only those that are there
 // at once: who makes few is in front while turns have to be waited for.
 type turns struct {
 	longest time.Duration // wait

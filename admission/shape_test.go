@@ -231,7 +231,7 @@ func TestTakeoversTakeTurns(t *testing.T) {
 	})
 }
 
-// A player who names tile after tile that nobody owns takes the turns that are there, not those of others.
+// A player who names tile after tile without an owner takes the turns that are there, not those of others.
 func TestTakeoversAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &admission.GatewayConfig{TakeoverRate: admission.Rate{PerSecond: 100, Burst: 10},

@@ -89,7 +89,7 @@ func TestForgedFrameOfThePresentEpoch(t *testing.T) {
 	require.Equal(t, uint64(1), s.Stats().Replaced)
 }
 
-// TestForgedFramesReadSeldom: whoever publishes forged frames must not make relays read the store all the time.
+// TestForgedFramesReadSeldom: a stranger who publishes forged frames must not make relays read the store all the time.
 func TestForgedFramesReadSeldom(t *testing.T) {
 	inBubble(t, &Config{CheckInterval: time.Hour, MarkInterval: time.Hour}, func(w *world, r *Relay) {
 		o := w.claim(tileA, 1)

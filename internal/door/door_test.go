@@ -139,8 +139,8 @@ func newFullDoor(t *testing.T, limits session.Limits, places int) *Door {
 	return d
 }
 
-// 625 players with 16 connections each fill a server of 10,000. Everybody else comes in all the same, until all have
-// about as much.
+// 625 players with 16 connections each fill a server of 10,000. Every other player comes in all the same, until all
+// have about as much.
 func TestTheHeaviestActorMakesPlace(t *testing.T) {
 	var ended []string
 	d := newFullDoor(t, session.Limits{Address: func(*http.Request) string { return "" }}, 10_000)
