@@ -36,8 +36,8 @@ type consumers struct {
 // than consumersAfter.
 const consumersPage = 512
 
-// silentAfter is for how long a consumer may leave its mark on a tile unrenewed: a bridge renews it every 40 s at least,
-// give or take a quarter, and a checkpointer every 20 s. The mark itself stays for two minutes.
+// silentAfter is for how long a consumer may leave its mark on a tile unrenewed: a bridge renews it every 40 s at
+// least, give or take a quarter, and a checkpointer every 20 s. The mark itself stays for two minutes.
 const silentAfter = time.Minute
 
 // watch looks at a page of the tiles each second until ctx ends.

@@ -21,7 +21,8 @@ const (
 )
 
 // anotherWorld is what Health says of a back end whose record has changed.
-const anotherWorld = "a back end has become that of another world: its servers were emptied and given to it, or exchanged"
+const anotherWorld = "a back end has become that of another world: its servers were emptied and given to it, " +
+	"or exchanged"
 
 // worlds keeps a server from working with the back ends of another world. The first answer of each back end decides
 // whether the server may run; a later one only makes a problem, since a server that holds tiles must not end because a

@@ -57,7 +57,7 @@ func TestEachTileIsCompared(t *testing.T) {
 	mark := func(ids ...fence.TileID) {
 		for _, id := range ids {
 			for _, c := range []stream.Consumer{stream.BridgeAcked, stream.Checkpointed} {
-				_ = stream.MarkOne(t.Context(), b.Log, stream.MarkWrite{Tile: id, Consumer: c}) // it may be told to resync
+				_ = stream.MarkOne(t.Context(), b.Log, stream.MarkWrite{Tile: id, Consumer: c}) // or resync
 			}
 		}
 	}

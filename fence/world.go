@@ -15,9 +15,11 @@ const MaxWorld = 32
 // World names a deployment: a game, or one of its stages. Worlds may share servers and never mix. The name of a world
 // begins every key and channel that its processes use; the ID tells two worlds of one name apart.
 //
+//	pool, err := pgxpool.New(ctx, "postgres://…")
 //	authority, err := pgfence.New(pool, &pgfence.Config{World: "staging"})
 //	err = authority.Migrate(ctx) // mints the ID
 //	world, err := authority.World(ctx)
+//	client := redis.NewClusterClient(redisfence.Options("10.0.0.1:6379"))
 //	store, err := redisfence.New(client, &redisfence.Config{World: world})
 //	err = store.Load(ctx) // a *WorldError if the servers belong to another world of this name
 //
@@ -51,8 +53,8 @@ func (id WorldID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 // ParseWorldID reads the form String writes, of an identity that is known.
 func ParseWorldID(s string) (WorldID, error) {
 	var id WorldID
-	if n, err := hex.Decode(id[:], []byte(s[:min(len(s), 2*len(id))])); err != nil || n != len(id) || id.String() != s ||
-		id.IsZero() {
+	n, err := hex.Decode(id[:], []byte(s[:min(len(s), 2*len(id))]))
+	if err != nil || n != len(id) || id.String() != s || id.IsZero() {
 		return WorldID{}, argument("world ID", s, "32 lower-case hexadecimal digits, not all zero")
 	}
 	return id, nil
@@ -77,6 +79,9 @@ func (w World) String() string {
 	}
 	return fmt.Sprintf("%q (%s)", w.Name, w.ID)
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (w World) LogValue() slog.Value { return slog.StringValue(w.String()) }
 
 // Key returns the world's form of a key or channel: behind the name and a colon, or as it is if the world has no name.
 // A name holds no brace, so the key keeps its hash tag, and with it its slot. It allocates if the world has a name.
@@ -116,8 +121,8 @@ type WorldError struct {
 func (e *WorldError) Error() string {
 	s := fmt.Sprintf("%s %v, %v; this process is of %v: ", e.Store, ErrWorld, e.Found, e.Want)
 	if e.Found.Name != e.Want.Name {
-		return s + "give all back ends of a process one name, and this process the servers of its world (its record is " +
-			e.Record + ")"
+		return s + "give all back ends of a process one name, and this process the servers of its world (the record " +
+			"is " + e.Record + ")"
 	}
 	return s + "give this process the servers of its own world, or give the two worlds different names; only if the " +
 		"authority was made anew for the data of this world, remove the record, " + e.Record

@@ -13,8 +13,8 @@ func TestWorldNames(t *testing.T) {
 	for _, good := range []string{"", "a", "staging", "eu-1", strings.Repeat("a", fence.MaxWorld)} {
 		require.NoError(t, fence.World{Name: good}.Validate(), good)
 	}
-	for _, bad := range []string{"1", "-a", "A", "a b", "a:b", "a{b", "a}b", "a.b", "a*", "a_b", "\u00e9", "a\n", "a\x00",
-		strings.Repeat("a", fence.MaxWorld+1)} {
+	for _, bad := range []string{"1", "-a", "A", "a b", "a:b", "a{b", "a}b", "a.b", "a*", "a_b", "\u00e9", "a\n",
+		"a\x00", strings.Repeat("a", fence.MaxWorld+1)} {
 		require.ErrorIs(t, fence.World{Name: bad}.Validate(), fence.ErrInvalidArgument, "%q", bad)
 	}
 }
@@ -49,7 +49,8 @@ func TestWorldError(t *testing.T) {
 	require.NoError(t, fence.World{}.Compare("s", "r", one), "nothing known")
 	err := one.Compare("Redis at 10.0.0.1:6379", "key a:{tilefence:world}", two)
 	require.ErrorIs(t, err, fence.ErrWorld)
-	for _, part := range []string{"10.0.0.1:6379", one.ID.String(), two.ID.String(), "a:{tilefence:world}", "servers of its"} {
+	for _, part := range []string{"10.0.0.1:6379", one.ID.String(), two.ID.String(), "a:{tilefence:world}",
+		"servers of its"} {
 		require.ErrorContains(t, err, part)
 	}
 	require.ErrorContains(t, one.Compare("s", "r", fence.World{Name: "b"}), "one name")

@@ -79,7 +79,8 @@ func TestMigrateWithoutRights(t *testing.T) {
 
 	require.NoError(t, a.Migrate(t.Context()))
 	_, err = owner.Exec(t.Context(), "GRANT SELECT ON game.tilefence_schema TO "+role+
-		"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+"; GRANT SELECT ON game.tiles_floor, game.tiles_world TO "+role)
+		"; GRANT SELECT, INSERT, UPDATE ON game.tiles TO "+role+
+		"; GRANT SELECT ON game.tiles_floor, game.tiles_world TO "+role)
 	require.NoError(t, err)
 	require.NoError(t, server.Migrate(t.Context()))
 	_, err = server.Claim(t.Context(), claimOf(tile, "a:1"))

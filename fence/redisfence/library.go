@@ -30,7 +30,8 @@ var library = redislib.New(LibraryName, Revision, "tilefence_revision_v1", sourc
 // at once. Check looks again while the servers run; Load logs what it finds besides. With the ID of Config.World it
 // does first what EnterWorld does.
 //
-// Errors: a *fence.WorldError if the servers belong to another world; a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used and why; a
+// Errors: a *fence.WorldError if the servers belong to another world; a *fence.SettingError or a *fence.FunctionsError
+// names the server that cannot be used and why; a
 // *fence.StoreError says that a master could not be asked. A replica that does not answer, or that
 // the cluster does not list yet, is not judged: Check does it when it is there.
 func (s *Store) Load(ctx context.Context) error {

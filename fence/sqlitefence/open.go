@@ -66,8 +66,8 @@ func (a *Authority) World(ctx context.Context) (fence.World, error) {
 		}
 	}
 	if err == nil && w.Name != a.name {
-		err = &fence.WorldError{Store: "the authority", Record: "table tilefence_world", Want: fence.World{Name: a.name},
-			Found: w}
+		err = &fence.WorldError{Store: "the authority", Record: "table tilefence_world",
+			Want: fence.World{Name: a.name}, Found: w}
 	}
 	if err != nil {
 		return fence.World{}, err

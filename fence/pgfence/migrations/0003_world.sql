@@ -1,5 +1,5 @@
--- The world that the table of tiles mints epochs for. One row. Next to a table that is distributed by tile, a copy of it
--- belongs on every shard.
+-- The world that the table of tiles mints epochs for. One row. Next to a table that is distributed by tile, a copy
+-- of it belongs on every shard.
 CREATE TABLE {world} (
     one  boolean PRIMARY KEY DEFAULT true CHECK (one),
     name text NOT NULL,

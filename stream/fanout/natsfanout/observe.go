@@ -33,7 +33,8 @@ func (f *Fanout) Observe(ctx context.Context, o Observer) error {
 		},
 	} {
 		sub, err := f.conn.Subscribe(f.prefix+subject, func(m *nats.Msg) {
-			if tile, err := fence.ParseTileID(strings.Split(strings.TrimPrefix(m.Subject, f.prefix), ".")[2]); err == nil {
+			name := strings.TrimPrefix(m.Subject, f.prefix)
+			if tile, err := fence.ParseTileID(strings.Split(name, ".")[2]); err == nil {
 				seen(tile, m.Data)
 			}
 		})

@@ -27,7 +27,8 @@ const silentPings = 3
 
 // Config holds the optional settings of a Fanout.
 type Config struct {
-	// World is the world that frames and hints are of. Its name begins every channel. Default: the world without a name.
+	// World is the world that frames and hints are of. Its name begins every channel. Default: the world without a
+	// name.
 	World fence.World
 
 	// Timeout bounds one Publish, and with it how long a node that hangs delays the messages of the

@@ -35,7 +35,8 @@ func TestWorldsHearTheirOwn(t *testing.T) {
 		stop, err := f.Subscribe(t.Context(), tile, func(data []byte) { frames <- name + " hears " + string(data) })
 		require.NoError(t, err)
 		defer stop()
-		quit, err := f.SubscribeHints(fanout.HintGroupOf(tile), func([]fence.TileID) { hints <- name }, func(bool) { ready <- true })
+		quit, err := f.SubscribeHints(fanout.HintGroupOf(tile), func([]fence.TileID) { hints <- name },
+			func(bool) { ready <- true })
 		require.NoError(t, err)
 		defer quit()
 	}

@@ -1,7 +1,7 @@
 // Package redisshare keeps the lists of living members of package share on Redis 7.
 //
 //	client := redis.NewClusterClient(redisfanout.Options("10.0.0.1:6379", "10.0.0.2:6379"))
-//	s, err := share.New(redisshare.New(client, world), "bridge", share.Fixed(tiles), target, nil)
+//	s, err := share.New(redisshare.New(client, fence.World{}), "bridge", share.Fixed(tiles), target, nil)
 //
 // The list of a group is one sorted set, {tilefence:members:<group>}, see docs/wire.md. A heartbeat is one script on
 // one key, in one round trip, by the clock of the node that has the key. Any Redis will do; bridges have the fan-out
@@ -49,7 +49,8 @@ func (m *Members) EnterWorld(ctx context.Context, w fence.World) (fence.World, e
 // redisfanout.Options), or a heartbeat could outlast the TTL.
 func New(client redis.UniversalClient, w fence.World) *Members { return &Members{client, w} }
 
-// Key is the key of a group's list in the world without a name; fence.World.Key makes those of others of it. It is part of the wire contract (docs/wire.md).
+// Key is the key of a group's list in the world without a name; fence.World.Key makes those of others of it. It is part
+// of the wire contract (docs/wire.md).
 func Key(group string) string { return "{tilefence:members:" + group + "}" }
 
 // Beat implements share.Members. The client may retry it, which does no harm.
