@@ -30,8 +30,8 @@ type Server interface {
 //
 // The error joins those of all servers, each under the name of its type. A server that ends by itself without an
 // error ends Run as ctx does. Run returns within StopTimeout of that, whatever hangs: a server that takes too long no
-// longer delays those after it, and is an ErrUnfinished if it has not ended by then. Tiles that were not released are an
-// *UnreleasedError.
+// longer delays those after it, and is an ErrUnfinished if it has not ended by then. Tiles that were not released are
+// an *UnreleasedError.
 func Run(ctx context.Context, servers ...Server) error {
 	if err := inOrder(servers); err != nil {
 		return err
@@ -81,16 +81,16 @@ func nameOf(s Server) string {
 	return t.Name()
 }
 
-// StopTimeout bounds the end of a process: so long after its context has ended, Run and each server's Run have returned,
-// whatever hangs. It leaves 5 s of the 30 s that Kubernetes and systemd-like supervisors give before they kill.
+// StopTimeout bounds the end of a process: so long after its context has ended, Run and each server's Run have
+// returned, whatever hangs. It leaves 5 s of the 30 s that Kubernetes and systemd-like supervisors give before they kill.
 const StopTimeout = 25 * time.Second
 
 // ErrUnfinished: a part of a server did not end within its time, and was left behind. Its goroutines end with the
 // process.
 var ErrUnfinished = errors.New("did not end in time")
 
-// UnreleasedError says which tiles a tile server held to its end, neither handed over nor released, because a back end or
-// the other servers did not answer in time. Nothing that was confirmed is lost. Other servers take the tiles when they
+// UnreleasedError says which tiles a tile server held to its end, neither handed over nor released, because a back end
+// or the other servers did not answer in time. Nothing that was confirmed is lost. Other servers take the tiles when they
 // suspect their owner, at the latest when the owner hashes have run out. It is a tile.ErrUnreleased.
 type UnreleasedError struct {
 	Contact string // of the tile server

@@ -46,7 +46,8 @@ func TestTheEndIsBounded(t *testing.T) {
 			stopped: [5]time.Duration{2: 19 * time.Second, 3: 19 * time.Second, 4: 19 * time.Second}},
 		"all hang": {takes: [5]time.Duration{time.Minute, time.Minute, time.Minute, time.Minute, time.Minute},
 			lasts: 25 * time.Second, fails: true,
-			stopped: [5]time.Duration{1: 17 * time.Second, 2: 19 * time.Second, 3: 21 * time.Second, 4: 23 * time.Second}},
+			stopped: [5]time.Duration{1: 17 * time.Second, 2: 19 * time.Second, 3: 21 * time.Second,
+				4: 23 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

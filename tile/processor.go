@@ -102,8 +102,8 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 // ErrUnreleased: a tile's owner ended and could not release it. An *UnreleasedError says which, and why.
 var ErrUnreleased = errors.New("tile was not released")
 
-// UnreleasedError is a tile that its owner held to the end: a back end did not answer within Config.DrainTimeout. Another
-// process takes it when it suspects the owner, at the latest when the owner hash has run out.
+// UnreleasedError is a tile that its owner held to the end: a back end did not answer within Config.DrainTimeout.
+// Another process takes it when it suspects the owner, at the latest when the owner hash has run out.
 type UnreleasedError struct {
 	Tile  fence.TileID
 	Epoch fence.Epoch // that the owner held

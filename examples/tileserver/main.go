@@ -13,7 +13,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"log"
 	"log/slog"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
@@ -47,13 +47,18 @@ func main() {
 
 	pool := must(pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES")))
 	authority := must(pgfence.New(pool, &pgfence.Config{World: os.Getenv("TILEFENCE_WORLD")})) // mints epochs
-	check(authority.Migrate(ctx))
+	check(tilefence.Await(ctx, slog.Default(), "PostgreSQL", authority.Migrate))
 	world := must(authority.World(ctx)) // no other world mixes with it
-	client := must(redisfence.Connect(ctx, redisfence.Options(list("TILEFENCE_REDIS")...)))
+	var client redis.UniversalClient
+	check(tilefence.Await(ctx, slog.Default(), "coordination Redis", func(ctx context.Context) (err error) {
+		client, err = redisfence.Connect(ctx, redisfence.Options(list("TILEFENCE_REDIS")...))
+		return err
+	}))
 	store := must(redisfence.New(client, &redisfence.Config{World: world})) // commits under them
+	check(tilefence.Await(ctx, slog.Default(), "coordination Redis", store.Load))
 	aws := must(config.LoadDefaultConfig(ctx))
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
-	check(errors.Join(store.Load(ctx), durable.EnsureTable(ctx)))
+	check(durable.EnsureTable(ctx))
 
 	secret := must(hex.DecodeString(os.Getenv("TILEFENCE_SECRET")))
 	b := tilefence.Backends{

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
 //go:embed migrations/*.sql
@@ -34,7 +37,8 @@ type migration struct {
 //
 // Run with a role that may create tables. The schema, if Config.Table names one, must exist.
 //
-// After an error, whatever it is, Migrate may be called again.
+// After an error, whatever it is, Migrate may be called again. It is a *fence.StoreError if the server does not answer,
+// or not yet.
 func (a *Authority) Migrate(ctx context.Context) error {
 	migrations, err := loadMigrations(a.table, a.world)
 	if err != nil {
@@ -48,10 +52,20 @@ func (a *Authority) Migrate(ctx context.Context) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
+		err = fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
+		if unavailable(err) {
+			return &fence.StoreError{Op: "migrate", Outcome: fence.ErrUnknownOutcome, Err: err}
+		}
+		return err
 	}
 	_, err = a.World(ctx)
 	return err
+}
+
+// unavailable reports whether a server did not answer, is starting or stopping, is full, or takes no writes.
+func unavailable(err error) bool {
+	reply, answered := errors.AsType[*pgconn.PgError](err)
+	return !answered || slices.Contains([]string{"08", "53", "57"}, reply.Code[:2]) || reply.Code == "25006"
 }
 
 // version is the last migration the table has had; zero for none.
