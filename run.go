@@ -82,7 +82,7 @@ func nameOf(s Server) string {
 }
 
 // StopTimeout bounds the end of a process: so long after its context has ended, Run and each server's Run have
-// returned, whatever hangs. It leaves 5 s of the 30 s that Kubernetes and systemd-like supervisors give before they kill.
+// returned, whatever hangs. It leaves 5 s of the 30 s that Kubernetes gives before it kills.
 const StopTimeout = 25 * time.Second
 
 // ErrUnfinished: a part of a server did not end within its time, and was left behind. Its goroutines end with the
@@ -90,8 +90,8 @@ const StopTimeout = 25 * time.Second
 var ErrUnfinished = errors.New("did not end in time")
 
 // UnreleasedError says which tiles a tile server held to its end, neither handed over nor released, because a back end
-// or the other servers did not answer in time. Nothing that was confirmed is lost. Other servers take the tiles when they
-// suspect their owner, at the latest when the owner hashes have run out. It is a tile.ErrUnreleased.
+// or the other servers did not answer in time. Nothing that was confirmed is lost. Other servers take the tiles when
+// they suspect their owner, at the latest when the owner hashes have run out. It is a tile.ErrUnreleased.
 type UnreleasedError struct {
 	Contact string // of the tile server
 	Tiles   []fence.TileID

@@ -69,7 +69,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // come first: a snapshot still being saved delays Run's return, by DrainTimeout at most, and no redirect.
 //
 // When ctx ends, Run drains: it finishes the tick, saves a snapshot, releases the tile and returns nil, or an
-// *UnreleasedError if a back end did not answer within DrainTimeout; a follower just returns nil. So it does after a hand-over (Drain). Otherwise it returns a *SupersededError; a
+// *UnreleasedError if a back end did not answer within DrainTimeout; a follower just returns nil. So it does after a
+// hand-over (Drain). Otherwise it returns a *SupersededError; a
 // *fence.LostError if the tile is held and Config.TakeOver is not set; a *fence.StoreError or *fence.UnconfirmedError
 // if a back end or a replica stayed unreachable for BootTimeout before the tile served; a *fence.CorruptError or
 // *stream.GapError if the stored history cannot be replayed (restore it from the checkpoint); a *RulesError;

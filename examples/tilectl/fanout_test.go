@@ -54,7 +54,8 @@ func TestListTiers(t *testing.T) {
 	}()
 	list := func(args ...string) map[fence.TileID]tierRow {
 		var out bytes.Buffer
-		tool := &tool{options: &options{json: true, during: 500 * time.Millisecond}, out: &printer{&out}, errs: &printer{io.Discard},
+		tool := &tool{options: &options{json: true, during: 500 * time.Millisecond}, out: &printer{&out},
+			errs: &printer{io.Discard},
 			broker: open(), audience: ordinary}
 		require.NoError(t, listTiers(t.Context(), tool, args))
 		rows := map[fence.TileID]tierRow{}

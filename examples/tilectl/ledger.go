@@ -224,6 +224,7 @@ func resolvePending(ctx context.Context, t *tool, args []string) error {
 	if art, err = t.ledger.Resolve(ctx, args[0], outcome); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.out, "action %s is %s since %s\n", line(art.ActionID), art.Outcome, art.Resolved.Format(time.DateTime))
+	fmt.Fprintf(t.out, "action %s is %s since %s\n", line(art.ActionID), art.Outcome,
+		art.Resolved.Format(time.DateTime))
 	return nil
 }

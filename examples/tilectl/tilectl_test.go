@@ -78,7 +78,8 @@ func (b *board) tilectl(ctx context.Context, line string) (out, errs string, err
 	if b.publisher == nil {
 		b.publisher = b.fanout
 	}
-	t := &tool{options: options, in: strings.NewReader(b.answers), out: &printer{&o}, raw: &o, errs: &printer{&e}, publisher: b.publisher,
+	t := &tool{options: options, in: strings.NewReader(b.answers), out: &printer{&o}, raw: &o, errs: &printer{&e},
+		publisher: b.publisher,
 		authority: b.authority, store: b.store, log: b.log, checkpoints: b.durable}
 	err = c.run(ctx, t, rest)
 	return o.String(), e.String(), err

@@ -189,7 +189,8 @@ func showTile(ctx context.Context, t *tool, args []string) error {
 		return t.printTiles([]tileRow{r})
 	}
 	fmt.Fprintf(t.out, "tile      %s, %s\n", r.Tile, r.State)
-	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", line(dash(r.Owner)), r.Epoch,
+	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", line(dash(r.Owner)),
+		r.Epoch,
 		moment(r.Since), r.Mints)
 	fmt.Fprintf(t.out, "position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
 	fmt.Fprintf(t.out, "stream    %d entries, %s, trimmed to %d, floor %d held by %v\n", r.Entries, size(r.Memory),
