@@ -55,7 +55,7 @@ func TestListTiers(t *testing.T) {
 	list := func(args ...string) map[fence.TileID]tierRow {
 		var out bytes.Buffer
 		tool := &tool{options: &options{json: true, during: 500 * time.Millisecond}, out: &printer{&out},
-			errs: &printer{io.Discard},
+			errs:   &printer{io.Discard},
 			broker: open(), audience: ordinary}
 		require.NoError(t, listTiers(t.Context(), tool, args))
 		rows := map[fence.TileID]tierRow{}
