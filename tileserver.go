@@ -140,7 +140,9 @@ func NewTileServer(
 		return nil, err
 	}
 	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger,
-		Queue: func(in tile.Intent, answered func(stream.Outcome, error)) error { return s.host.Queue(in, answered) }}
+		Queue: func(ctx context.Context, in tile.Intent, answered func(stream.Outcome, error)) error {
+			return s.host.Queue(ctx, in, answered)
+		}}
 	if s.intents, err = tilehttp.NewHandler(s, &s.inbound); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,8 @@ type GatewayConfig struct {
 	// bursts of 20, and 5 a second with bursts of 20. Retries count.
 	MoveRate, ActRate Rate
 	// TileRate bounds the movements to each tile through this gateway. Zero fields mean 10,000 a second with bursts
-	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks.
+	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks. Actors who have used up
+	// their MoveRate may wait for half of MaxDelay only, so they cannot take the turns of those who move less.
 	TileRate Rate
 	// TakeoverRate bounds for how many tiles a second this gateway looks for another owner, or begins them, after the
 	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250. An actor
@@ -208,7 +209,7 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 		}
 	}
 	info.Scope = ScopeTile
-	wait, ok = g.crowds.take(in.Tile)
+	wait, ok = g.crowds.takeFor(in.Tile, g.moves.left(in.Actor))
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return 0, delivery{}, err
 	}

@@ -51,18 +51,35 @@ func newShaper[K comparable](r Rate, longest time.Duration, keys int) *shaper[K]
 }
 
 // take spends a token of the key, which is there after wait. Otherwise it says when there would be one.
-func (s *shaper[K]) take(key K) (wait time.Duration, ok bool) {
+func (s *shaper[K]) take(key K) (wait time.Duration, ok bool) { return s.takeFor(key, 1) }
+
+// takeFor is take for an actor that has left a part of what is its own, from 0 to 1. The less that is, the shorter it
+// may wait: where many are above their rates, the wait grows to half of the longest, and actors that send little still
+// have their turns in the other half.
+func (s *shaper[K]) takeFor(key K, left float64) (wait time.Duration, ok bool) {
 	if s == nil {
 		return 0, true
 	}
+	return reserve(s.bucket(key), time.Duration(float64(s.longest)*(1+left)/2))
+}
+
+// left is which part the key has left of half of its bucket, from 0 to 1.
+func (s *shaper[K]) left(key K) float64 {
+	if s == nil || s.rate.Burst == 0 {
+		return 1
+	}
+	return min(1, max(0, 2*s.bucket(key).Tokens()/float64(s.rate.Burst)))
+}
+
+func (s *shaper[K]) bucket(key K) *rate.Limiter {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	b, known := s.buckets.Get(key)
 	if !known {
 		b = s.rate.bucket()
 		s.buckets.Put(key, b)
 	}
-	s.mu.Unlock()
-	return reserve(b, s.longest)
+	return b
 }
 
 // reserve spends a token that is there within longest.

@@ -282,3 +282,38 @@ func TestCallerLeavesBeforeItsTurn(t *testing.T) {
 		assert.EqualValues(t, 1, gate.Stats().Actors.Refused)
 	})
 }
+
+// TestATileIsSharedBetweenActors: three times as many as a tile may get come from actors who send all that they may.
+// One who sends little has its turns.
+func TestATileIsSharedBetweenActors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &crowd{}
+		gate := c.gateway(t, admission.GatewayConfig{TileRate: admission.Rate{PerSecond: 100, Burst: 50}}, c)
+		ctx, stop := context.WithCancel(t.Context())
+		var hogs sync.WaitGroup
+		var passed, refused atomic.Int64
+		for i := range 240 {
+			hogs.Go(func() {
+				time.Sleep(time.Duration(i%30) * 3300 * time.Microsecond)
+				for ctx.Err() == nil {
+					if _, err := gate.Move(ctx, tile.Intent{Tile: 7, Actor: fmt.Sprint("hog", i%30)}); err == nil {
+						passed.Add(1)
+					} else {
+						refused.Add(1)
+					}
+					time.Sleep(time.Duration(5+i%7) * time.Millisecond)
+				}
+			})
+		}
+		time.Sleep(10 * time.Second)
+		for range 20 {
+			_, err := gate.Move(ctx, tile.Intent{Tile: 7, Actor: "ann"})
+			assert.NoError(t, err)
+			time.Sleep(500 * time.Millisecond)
+		}
+		stop()
+		hogs.Wait()
+		assert.Greater(t, refused.Load(), passed.Load())
+		assert.Greater(t, passed.Load(), int64(1500), "what the tile may get is used")
+	})
+}

@@ -118,7 +118,10 @@ type Config struct {
 
 // Limits bound what a tile keeps, and for how long. Zero fields mean their defaults.
 type Limits struct {
-	// QueueLimit is how many intents may wait for a tick; more are refused with ErrOverloaded. Default 4096.
+	// QueueLimit is how many intents may wait for a tick, those included that a tick has taken and not answered. A tick
+	// takes three quarters of them at most. If the limit is reached, the actor with the most waiting intents loses its
+	// newest ones to actors with fewer; what finds no room is refused with ErrOverloaded. Intents of OriginServer may
+	// fill half, and are not lost to players'. Default 4096.
 	QueueLimit int
 
 	// MaxDilation is how many tick intervals a tick may last at most, in a tile whose ticks take longer than they may:
@@ -168,7 +171,8 @@ type Timeouts struct {
 	// the owner rejects the intents of the tick, and gives the tile up with a *RulesError of ErrHangs; the goroutine
 	// that runs the rules is left behind. A call that takes as long while the history is read has the tile
 	// quarantined, or keeps a follower from following. After 2 s that is announced by Status.Failure and a line in the
-	// log. Default 20 tick intervals (times MaxDilation), at least 10 s.
+	// log. A Resolve with several intents may take a quarter of TickInterval longer for each beyond the first, since the
+	// processor chose their number. Default 20 tick intervals (times MaxDilation), at least 10 s.
 	RulesTimeout time.Duration
 
 	// BootTimeout bounds how long a store or authority may be unreachable while the tile boots before Run

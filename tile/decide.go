@@ -4,46 +4,69 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
 // resolve asks the rules for the tick's events and forms the batch; nil if none is needed.
 func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration) {
-	if o.stalled() {
-		o.desk.requeue(subs)
-		return o.quiet(), 0
-	}
 	began := time.Now()
-	b, left := o.decide(subs)
+	var b *pendingBatch
+	left := subs
+	if o.stalled() {
+		b = o.quiet()
+	} else {
+		b, left = o.decide(subs)
+	}
 	o.desk.requeue(left)
+	o.desk.holds(len(subs) - len(left))
 	return b, time.Since(began)
 }
 
 // decide plays a tick with as many of the intents as it can, in their order, and returns those that are left for the
-// next one. If the events do not fit into one batch, half the intents wait. An intent that makes the rules fail, or
-// whose events alone do not fit, is rejected: its sender would send it again, to this owner and the next, and each
-// would fail. If the rules fail without any intent, the tick has no events, and the intents wait.
+// next one. If the events do not fit into one batch, the last intents wait: see portion. An intent that makes the rules
+// fail, or whose events alone do not fit, is rejected: its sender would send it again, to this owner and the next, and
+// each would fail. If the rules fail without any intent, the tick has no events, and the intents wait.
 func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submission) {
-	for n := len(subs); n > 0; n /= 2 {
+	for n := len(subs); n > 0; {
+		began := time.Now()
 		b, err := o.attempt(subs[:n], nil)
 		if err == nil {
+			o.portion.fitted(n, time.Since(began), o.budget())
 			return b, subs[n:]
 		}
 		if n > 1 && !errors.Is(err, ErrRules) {
+			n = o.portion.reduced(n, tooLong(err), fence.MaxPayload)
 			continue
 		}
 		examined, bad := o.culprits(subs[:n])
 		if b, err = o.attempt(subs[:examined], bad); err == nil {
 			return b, subs[examined:]
 		}
-		// They fail only together; or the tick does without any.
+		n /= 2 // they fail only together; or the tick does without any
 	}
+	began := time.Now()
 	b, err := o.attempt(nil, nil)
 	if err != nil {
 		o.resolveFailed(err, nil)
-		b = o.quiet()
+		return o.quiet(), subs
 	}
+	o.portion.fitted(0, time.Since(began), o.budget())
 	return b, subs
+}
+
+// budget is how long the rules may take for a tick.
+func (o *tileOwner) budget() time.Duration {
+	return time.Duration(busy * float64(o.cfg.MaxDilation) * float64(o.cfg.TickInterval))
+}
+
+// tooLong is how many bytes a batch would have that cannot be formed; 0 if that is not why.
+func tooLong(err error) int {
+	if e, ok := errors.AsType[*fence.ArgumentError](err); ok && e.Field == "batch" {
+		n, _ := e.Value.(int)
+		return n
+	}
+	return 0
 }
 
 // attempt asks the rules for the events of a tick with those of the intents that are not bad, and forms the batch; nil

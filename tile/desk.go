@@ -28,17 +28,33 @@ type desk struct {
 	mu       sync.Mutex // guards what follows
 	ran      bool
 	status   Status
-	queue    []submission
+	queue    intentQueue
 	reported time.Time // the owner's death, by gossip, the last time; zero: never, or a member lives at its contact
 }
 
 // submission is one intent that waits for its outcome.
 type submission struct {
 	intent    Intent
+	caller    context.Context             // ends when its caller has gone
 	came      time.Time                   // of an action
 	answer    func(stream.Outcome, error) // called once, also with mu held
 	presented bool                        // it has been part of a batch shown to the store
 	repeats   bool                        // one with its ActionID came before it, and may have been
+}
+
+// open reports whether the store may have a batch with the intent's outcome.
+func (s *submission) open() bool { return s.presented || s.repeats }
+
+// gone says why the caller does not wait for the outcome any more; nil: it does.
+func (s *submission) gone(now time.Time) error {
+	err := context.Cause(s.caller)
+	if err == nil && !s.intent.Deadline.IsZero() && now.After(s.intent.Deadline) {
+		err = context.DeadlineExceeded
+	}
+	if err != nil && s.open() {
+		return &UnresolvedError{Tile: s.intent.Tile}
+	}
+	return err
 }
 
 // inspection is a call of Inspect.
@@ -56,7 +72,7 @@ type drainCall struct {
 func newDesk(tile fence.TileID, contact string, cfg *Config) *desk {
 	return &desk{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection),
 		drains: make(chan drainCall), takeOvers: make(chan Suspicion, 1), superseded: make(chan struct{}),
-		done:   make(chan struct{}),
+		done: make(chan struct{}), queue: intentQueue{limit: cfg.QueueLimit},
 		status: Status{Tile: tile, State: Idle, Contact: contact, Since: time.Now(), Durability: cfg.Durability}}
 }
 
@@ -74,7 +90,7 @@ func (d *desk) read() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.status
-	s.Queued = len(d.queue)
+	s.Queued = d.queue.waiting
 	return s
 }
 
@@ -116,21 +132,20 @@ func leave[C any](ctx context.Context, d *desk, calls chan<- C, call C) error {
 	}
 }
 
-// submit queues an intent. The error says why it was not queued.
-func (d *desk) submit(in Intent, answer func(stream.Outcome, error)) error {
+// submit queues an intent until its caller has gone. The error says why it was not queued.
+func (d *desk) submit(caller context.Context, in Intent, answer func(stream.Outcome, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case d.silent():
+	if d.silent() {
 		return d.redirect()
-	case len(d.queue) >= d.cfg.QueueLimit:
-		return ErrOverloaded
 	}
-	s := submission{intent: in, answer: answer}
+	s := submission{intent: in, caller: caller, answer: answer}
 	if in.ActionID != "" {
 		s.came = time.Now()
 	}
-	d.queue = append(d.queue, s)
+	if !d.queue.add(s) {
+		return ErrOverloaded
+	}
 	return nil
 }
 
@@ -196,22 +211,36 @@ func (d *desk) deathReported() (stands time.Duration, standing bool) {
 	return time.Since(d.reported), !d.reported.IsZero()
 }
 
-// take empties the queue.
-func (d *desk) take() []submission {
+// take takes at most n of the intents that wait, and drops those whose callers have gone. They count as waiting until
+// they are requeued, or holds says that they are answered.
+func (d *desk) take(n int) []submission {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	queue := d.queue
-	d.queue = nil
-	return queue
+	if d.queue.waiting == 0 {
+		return nil
+	}
+	d.queue.sweep(time.Now())
+	return d.queue.take(n)
+}
+
+// holds says how many of the submissions that were taken are not answered yet.
+func (d *desk) holds(n int) {
+	d.mu.Lock()
+	d.queue.taken = n
+	d.mu.Unlock()
 }
 
 // requeue returns submissions to the front of the queue.
 func (d *desk) requeue(subs []submission) {
-	if len(subs) == 0 {
-		return
-	}
 	d.mu.Lock()
-	d.queue = append(slices.Clone(subs), d.queue...)
+	d.queue.requeue(subs)
+	d.mu.Unlock()
+}
+
+// sweep drops the intents whose callers have gone.
+func (d *desk) sweep() {
+	d.mu.Lock()
+	d.queue.sweep(time.Now())
 	d.mu.Unlock()
 }
 
@@ -219,15 +248,12 @@ func (d *desk) requeue(subs []submission) {
 func (d *desk) sendAway() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var presented []submission
-	for _, s := range d.queue {
-		if s.presented || s.repeats {
-			presented = append(presented, s)
-		} else {
-			s.answer(0, d.redirect())
+	d.queue.drop(func(s *submission) error {
+		if s.open() {
+			return nil
 		}
-	}
-	d.queue = presented
+		return d.redirect()
+	})
 }
 
 // yield redirects clients to an owner that the store has named in a refusal, before the authority is asked. Epochs come
@@ -265,14 +291,13 @@ func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, p
 	for _, s := range pending {
 		s.answer(0, d.unresolved())
 	}
-	for _, s := range d.queue {
-		if s.presented || s.repeats {
-			s.answer(0, d.unresolved())
-		} else {
-			s.answer(0, d.redirect())
+	d.queue.drop(func(s *submission) error {
+		if s.open() {
+			return d.unresolved()
 		}
-	}
-	d.queue = nil
+		return d.redirect()
+	})
+	d.queue.taken = 0
 	close(d.done)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -24,14 +25,34 @@ type Intent struct {
 	// repetition with it. Empty for movement: repeating it is harmless, so nothing is recorded.
 	ActionID string
 
-	Actor string // whose intent it is, as authenticated by the gateway; a name, or empty
-	Body  []byte // the game's own encoding; at most MaxIntentBody bytes
+	Actor  string // whose intent it is, as authenticated by the gateway; a name, or empty
+	Origin Origin // who says so: a player, by default, or the game's own servers
+	Body   []byte // the game's own encoding; at most MaxIntentBody bytes
 
 	// Admitted is when the action was admitted, by the ledger's clock; zero if that is not known. A tile decides no
 	// action that was admitted more than RetryWindow ago: it may have decided it before and forgotten it since. Nor one
 	// that was admitted so far ahead of its own clock that it could forget it while it is retried.
 	Admitted time.Time
+
+	// Deadline is when the sender stops waiting for the outcome, by this process's clock; zero: that is not known. A
+	// tile does not resolve an intent that has waited for longer.
+	Deadline time.Time
 }
+
+// Origin says where an intent comes from. Rules that grant rights go by it, and not by the actor's name, which
+// authentication chooses: a player may have any name.
+type Origin uint8
+
+// The origins. Gateways give OriginServer to no intent that a client sends, and to none of the ledger's.
+const (
+	OriginPlayer Origin = 0 // a player, through a gateway: what is not marked otherwise has no rights
+	OriginServer Origin = 1 // one of the game's own servers: a courier between tiles, a spawner, a finished plan
+)
+
+var originNames = [...]string{"player", "server"}
+
+// String returns the origin's name: player or server.
+func (o Origin) String() string { return enum.In(int(o), "origin", originNames[:], 0) }
 
 var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
 
@@ -49,6 +70,9 @@ func (in *Intent) Validate() error {
 		if err := ValidateName("actor", in.Actor); err != nil {
 			return err
 		}
+	}
+	if in.Origin > OriginServer {
+		return &fence.ArgumentError{Field: "origin", Value: in.Origin, Want: "OriginPlayer or OriginServer"}
 	}
 	if len(in.Body) > MaxIntentBody {
 		return &fence.ArgumentError{Field: "body", Value: len(in.Body),

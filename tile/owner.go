@@ -21,19 +21,19 @@ type tileOwner struct {
 	snapshots   *snapshots
 	lapse       *lapse
 
-	pending  *pendingBatch
-	kept     history.Kept
-	later    watch.Owner // the owner that refusals name and the authority does not know
-	settled  fence.Tick  // the last that the store knows of: committed or refreshed
-	full     bool        // the stream is, and that was logged
-	overflow bool        // no new action can be remembered, and that was logged
-	missing  float64     // Status.Missing
+	pending *pendingBatch
+	kept    history.Kept
+	later   watch.Owner // the owner that refusals name and the authority does not know
+	settled fence.Tick  // the last that the store knows of: committed or refreshed
+	full    bool        // the stream is, and that was logged
+	missing float64     // Status.Missing
 
 	repairing func(context.Context) error // a repair that was begun and is not finished; nil: none
 
 	successor fence.Owner // which the tile was handed to
 	pulse     *pulse
 	asking    asking
+	portion   portion
 	dilation  dilation
 
 	confirm   bool // the next commit must be confirmed by every replica
@@ -77,16 +77,17 @@ func (o *tileOwner) restored(i RestoredInfo) {
 	hook.Call(o.cfg.Hooks.Restored, i)
 }
 
-// admit takes the queue. It answers the actions whose outcome is known, refuses those that could not be remembered, and
-// keeps back all but the first of a repeated action: the repetition waits in the queue for the first one's outcome.
+// admit takes a tick's portion of the queue. It answers the actions whose outcome is known, refuses those that could
+// not be remembered, and keeps back all but the first of a repeated action: the repetition waits in the queue for the
+// first one's outcome.
 func (o *tileOwner) admit() []submission {
-	queue := o.desk.take()
+	queue := o.desk.take(min(o.portion.next(), o.cfg.QueueLimit-o.cfg.QueueLimit/4))
 	if len(queue) == 0 {
 		return nil
 	}
 	var repeated []submission
 	h, now := o.history, time.Now()
-	seen, bytes, refused := map[string]bool{}, 0, false
+	seen, room, refused := map[string]bool{}, h.Reserve(), false
 	subs := queue[:0]
 	for _, s := range queue {
 		id := s.intent.ActionID
@@ -96,7 +97,7 @@ func (o *tileOwner) admit() []submission {
 		}
 		outcome, known := h.Actions.Outcome(id)
 		late := s.intent.outOfTime(now, o.cfg)
-		switch size := history.RememberedSize(id); {
+		switch {
 		case known:
 			s.answer(outcome, nil)
 		case late != nil && s.presented: // in a batch that was given up: it may be in the stream that a rebase replaced
@@ -107,22 +108,20 @@ func (o *tileOwner) admit() []submission {
 		case seen[id]:
 			s.repeats = true
 			repeated = append(repeated, s)
-		case !s.presented && !h.CanRemember(len(seen)+1, bytes+size):
+		case !room.Add(id, s.intent.shares(), s.presented):
 			refused = true
 			s.answer(0, ErrOverloaded)
 		default:
 			seen[id] = true
-			bytes += size
 			subs = append(subs, s)
 		}
 	}
 	o.desk.requeue(repeated)
-	if refused && !o.overflow {
+	if refused {
 		n, bytes := h.Actions.Size()
-		o.cfg.Logger.Error("tile remembers as many actions as fit; it refuses new ones until the oldest expire",
-			"remembered", n, "bytes", bytes, "game_bytes", h.GameBytes)
+		o.reminder.Error("tile remembers as many actions as fit, of all or of one actor; it refuses new ones until the "+
+			"oldest expire", "remembered", n, "bytes", bytes, "game_bytes", h.GameBytes)
 	}
-	o.overflow = refused || o.overflow && !h.CanRemember(1, history.RememberedSize(""))
 	return subs
 }
 
@@ -211,6 +210,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	for i, s := range b.submissions {
 		s.answer(b.outcomes[i], nil)
 	}
+	o.desk.holds(0)
 	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))
 	return nil
 }
@@ -225,6 +225,8 @@ func (o *tileOwner) fold(ctx context.Context, at fence.Position) error {
 	refresh.Prev = at
 	o.pulse.begin(ctx, refresh, "Apply", nil)
 	defer o.pulse.end()
+	o.history.Actions.Senders = b.senders()
+	defer func() { o.history.Actions.Senders = nil }()
 	return o.history.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
 }
 

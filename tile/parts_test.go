@@ -44,13 +44,13 @@ func TestDeskAnswersEverySubmission(t *testing.T) {
 	}
 	submit := func() <-chan error {
 		answer, errs := note()
-		require.NoError(t, d.submit(Intent{Tile: 7}, answer))
+		require.NoError(t, d.submit(t.Context(), Intent{Tile: 7}, answer))
 		return errs
 	}
 	first, second := submit(), submit()
-	assert.ErrorIs(t, d.submit(Intent{Tile: 7}, nil), ErrOverloaded)
+	assert.ErrorIs(t, d.submit(t.Context(), Intent{Tile: 7}, nil), ErrOverloaded)
 	assert.Equal(t, 2, d.read().Queued)
-	queue := d.take()
+	queue := d.take(2)
 	queue[0].presented = true
 	d.requeue(queue)
 	d.enter(Claiming, 3)
@@ -75,7 +75,7 @@ func TestDeskAnswersEverySubmission(t *testing.T) {
 	require.ErrorAs(t, <-pending, &unresolved)
 	require.ErrorAs(t, <-third, &away)
 	assert.Equal(t, fence.Epoch(5), away.Epoch)
-	assert.ErrorIs(t, d.submit(Intent{Tile: 7}, nil), ErrRedirect)
+	assert.ErrorIs(t, d.submit(t.Context(), Intent{Tile: 7}, nil), ErrRedirect)
 	assert.Equal(t, StoodDown, d.read().State)
 	<-d.superseded
 	<-d.done

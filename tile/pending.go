@@ -57,6 +57,20 @@ func newPending(c fence.Commit, subs []submission, batch stream.Batch, outcomes 
 	return b, err
 }
 
+// senders are the actors of its actions, by action.
+func (b *pendingBatch) senders() map[string]string {
+	if len(b.batch.Resolutions) == 0 {
+		return nil
+	}
+	senders := make(map[string]string, len(b.batch.Resolutions))
+	for i := range b.submissions {
+		if in := &b.submissions[i].intent; in.ActionID != "" {
+			senders[in.ActionID] = in.shares()
+		}
+	}
+	return senders
+}
+
 // attempted notes one attempt to commit, of which the journal took a part.
 func (b *pendingBatch) attempted(took, journaling time.Duration, timedOut bool) {
 	b.attempts++

@@ -169,18 +169,18 @@ func (p *TileProcessor) finish(err error) {
 // resolved it. It may be called before Run has finished booting. A follower answers with a *RedirectError to
 // the owner it last saw.
 //
-// Errors: a *fence.ArgumentError; ErrOverloaded when the queue is full or no more actions can be remembered (nothing
-// was decided); a *RedirectError when this processor does not own the tile (the intent was never presented to the store
-// and never will be); an *UnresolvedError when ownership changed while the intent was being committed;
-// ctx's error, after which the intent may still be resolved. After the last two an action is retried
-// with the same ActionID, which gives its one outcome.
+// Errors: a *fence.ArgumentError; ErrOverloaded when the queue is full, when the actor's place was needed by an actor
+// with fewer intents in it, or no more actions can be remembered (nothing was decided); a *RedirectError when this
+// processor does not own the tile (the intent was never presented to the store and never will be); an *UnresolvedError
+// when ownership changed while the intent was being committed; ctx's error, after which the intent may still be
+// resolved. After the last two an action is retried with the same ActionID, which gives its one outcome.
 func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, error) {
 	type answer struct {
 		outcome stream.Outcome
 		err     error
 	}
 	c := make(chan answer, 1)
-	if err := p.Queue(in, func(outcome stream.Outcome, err error) { c <- answer{outcome, err} }); err != nil {
+	if err := p.Queue(ctx, in, func(outcome stream.Outcome, err error) { c <- answer{outcome, err} }); err != nil {
 		return 0, err
 	}
 	select {
@@ -192,9 +192,11 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 }
 
 // Queue is Submit for callers with thousands of intents under way, none of which needs a goroutine. If the intent is
-// queued, answered is called with what Submit would have returned, once, by the tick loop: it must not block, nor call
-// the processor. Otherwise the error says why not.
-func (p *TileProcessor) Queue(in Intent, answered func(stream.Outcome, error)) error {
+// queued, answered is called with what Submit would have returned, once, by the tick loop or by another call of Queue:
+// it must not block, nor call the processor. Otherwise the error says why not. The end of ctx, or of Intent.Deadline,
+// says that the caller has gone: an intent that still waits for a tick then is not resolved. What the tick loop has
+// taken before is.
+func (p *TileProcessor) Queue(ctx context.Context, in Intent, answered func(stream.Outcome, error)) error {
 	if err := in.Validate(); err != nil {
 		return err
 	}
@@ -202,7 +204,7 @@ func (p *TileProcessor) Queue(in Intent, answered func(stream.Outcome, error)) e
 		return &fence.ArgumentError{Field: "tile", Value: in.Tile,
 			Want: "the tile this processor runs, " + p.tile.String()}
 	}
-	return p.desk.submit(in, answered)
+	return p.desk.submit(ctx, in, answered)
 }
 
 // Status reports where the processor is. It may be called at any time, from any goroutine.

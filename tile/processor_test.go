@@ -269,6 +269,7 @@ func TestBadArguments(t *testing.T) {
 	cancel(errors.New("client left"))
 	_, err = p.Submit(ctx, tile.Intent{Tile: testTile})
 	assert.ErrorContains(t, err, "client left")
+	require.NoError(t, p.Queue(t.Context(), tile.Intent{Tile: testTile}, func(stream.Outcome, error) {}))
 	_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile})
 	assert.ErrorIs(t, err, tile.ErrOverloaded)
 }

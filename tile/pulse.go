@@ -35,6 +35,7 @@ type pulse struct {
 
 	call  string
 	subs  []submission  // that the call is about
+	limit time.Duration // after which the rules are given up
 	since time.Duration // that the call has taken, in beats
 	over  bool          // hung is closed
 }
@@ -48,6 +49,8 @@ func (p *pulse) begin(ctx context.Context, c fence.Commit, call string, subs []s
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ctx, p.next, p.call, p.subs, p.since = ctx, c, call, subs, 0
+	// The processor chose how many intents the call is about, so their number alone must not be why it takes too long.
+	p.limit = p.cfg.RulesTimeout + time.Duration(max(0, len(subs)-1))*p.cfg.TickInterval/4
 	if p.timer == nil {
 		p.timer = time.AfterFunc(p.every, p.beat)
 	} else {
@@ -75,7 +78,7 @@ func (p *pulse) beat() {
 	}
 	before := p.since
 	p.since += p.every
-	if p.since >= p.cfg.RulesTimeout {
+	if p.since >= p.limit {
 		p.over = true
 		close(p.hung)
 		return
@@ -84,7 +87,7 @@ func (p *pulse) beat() {
 		e := p.failure()
 		if before < stuckAfter {
 			p.cfg.Logger.Warn("the game's rules do not return", "tick", e.Tick, "call", e.Call, "error", e,
-				"given_up_after", p.cfg.RulesTimeout)
+				"given_up_after", p.limit)
 		}
 		p.desk.update(func(s *Status) { s.Failure, s.FailedAt = e, time.Now() })
 	}

@@ -83,6 +83,7 @@ func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time,
 		err = o.play(ctx, due, missed)
 		due = due.Add(o.dilation.interval())
 	} else {
+		o.desk.sweep()
 		err = o.present(ctx)
 	}
 	if err != nil || o.pending != nil {

@@ -319,7 +319,8 @@ const (
 func (d *Desk) decide(ctx context.Context, t *deskTile, a *answered) (stream.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), AnswerTTL)
 	defer cancel()
-	in := tile.Intent{Tile: t.id, ActionID: "plan-" + a.request.ID, Actor: a.request.Entity, Body: a.body}
+	in := tile.Intent{Tile: t.id, ActionID: "plan-" + a.request.ID, Actor: a.request.Entity, Body: a.body,
+		Origin: tile.OriginServer}
 	for try := 1; ; try++ {
 		outcome, err := d.submit(ctx, in)
 		again := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrUnresolved)

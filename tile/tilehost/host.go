@@ -106,9 +106,9 @@ func (h *Host) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, erro
 
 // Queue is tile.TileProcessor.Queue for a tile that the host runs now. For any other it queues nothing, and the error
 // is a *tile.RedirectError without a contact: Submit finds out more. So it does after such an error in an answer.
-func (h *Host) Queue(in tile.Intent, answered func(stream.Outcome, error)) error {
+func (h *Host) Queue(ctx context.Context, in tile.Intent, answered func(stream.Outcome, error)) error {
 	if p := h.Processor(in.Tile); p != nil {
-		return p.Queue(in, answered)
+		return p.Queue(ctx, in, answered)
 	}
 	return &tile.RedirectError{Tile: in.Tile}
 }

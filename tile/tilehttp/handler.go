@@ -55,7 +55,7 @@ type HandlerConfig struct {
 
 	// Queue, if set, takes an intent without a goroutine that waits for it, as tile.TileProcessor.Queue and
 	// tilehost.Host.Queue do. It is asked first; the Submitter gets what it did not queue. Nil: the Submitter gets all.
-	Queue func(in tile.Intent, answered func(stream.Outcome, error)) error
+	Queue func(ctx context.Context, in tile.Intent, answered func(stream.Outcome, error)) error
 
 	// Logger takes what an operator should read; of lines that strangers can cause, a sample. Nil discards.
 	Logger   *slog.Logger

@@ -25,7 +25,7 @@ type queueing struct {
 	queued chan func(stream.Outcome, error)
 }
 
-func (q *queueing) Queue(in tile.Intent, answered func(stream.Outcome, error)) error {
+func (q *queueing) Queue(_ context.Context, in tile.Intent, answered func(stream.Outcome, error)) error {
 	if in.Tile != here {
 		return &tile.RedirectError{Tile: in.Tile}
 	}
@@ -151,4 +151,23 @@ func TestADeadlineIsCountedOnce(t *testing.T) {
 	answered(0, &tile.RedirectError{Tile: here})
 	assert.LessOrEqual(t, <-left, within-spent)
 	require.NoError(t, <-done)
+}
+
+// TestOriginTravels: a tile server knows the servers' intents from players' of any name.
+func TestOriginTravels(t *testing.T) {
+	origins := make(chan tile.Origin, 1)
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		origins <- in.Origin
+		return stream.Applied, nil
+	}), nil)
+	require.NoError(t, err)
+	server := httptest.NewServer(h)
+	defer server.Close()
+	client := newClient(t, nil)
+	for _, origin := range []tile.Origin{tile.OriginPlayer, tile.OriginServer} {
+		_, err := client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here, Actor: "!courier",
+			Origin: origin, Admitted: time.UnixMilli(1000)})
+		require.NoError(t, err)
+		assert.Equal(t, origin, <-origins)
+	}
 }

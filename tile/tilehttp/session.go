@@ -115,13 +115,14 @@ func (s *session) start(w *wireSent) {
 	id, in, p := w.ID, w.intent(), &place{}
 	if w.Within > 0 {
 		p.until = time.Now().Add(time.Duration(min(w.Within, maxWithin)) * time.Millisecond)
+		in.Deadline = p.until
 	}
 	wait := func() {
 		outcome, err := s.submit(p.until, in)
 		s.answer(encodeAnswer(id, outcome, err))
 	}
 	queue := s.h.cfg.Queue
-	if queue == nil || queue(in, func(outcome stream.Outcome, err error) {
+	if queue == nil || queue(s.ctx, in, func(outcome stream.Outcome, err error) {
 		switch {
 		case s.late(p): // the gateway has given up
 		case errors.Is(err, tile.ErrRedirect):

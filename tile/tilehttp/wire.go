@@ -35,12 +35,16 @@ type wireIntent struct {
 	Action string       `json:"action,omitempty"`
 	Actor  string       `json:"actor,omitempty"`
 	Body   []byte       `json:"body,omitempty"`
+	Server bool         `json:"server,omitempty"` // tile.OriginServer
 
 	Admitted int64 `json:"admitted,omitempty"` // milliseconds since 1970; 0: not known
 }
 
 func (w *wireIntent) intent() tile.Intent {
 	in := tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}
+	if w.Server {
+		in.Origin = tile.OriginServer
+	}
 	if w.Admitted != 0 {
 		in.Admitted = time.UnixMilli(w.Admitted).UTC()
 	}
@@ -131,6 +135,9 @@ func encodeIntent(in *tile.Intent) ([]byte, error) {
 	if len(in.Body) > 0 {
 		b = append(base64.StdEncoding.AppendEncode(append(b, `,"body":"`...), in.Body), '"')
 	}
+	if in.Origin == tile.OriginServer {
+		b = append(b, `,"server":true`...)
+	}
 	if ms := in.Admitted.UnixMilli(); !in.Admitted.IsZero() && ms != 0 {
 		b = strconv.AppendInt(append(b, `,"admitted":`...), ms, 10)
 	}
@@ -198,6 +205,7 @@ func plainIntents(b []byte) (intents []wireSent, plain bool) {
 		if r.Has(`,"body":`) {
 			w.Body = r.Bytes()
 		}
+		w.Server = r.Has(`,"server":true`)
 		if r.Has(`,"admitted":`) {
 			w.Admitted = int64(r.Number())
 		}

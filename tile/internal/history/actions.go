@@ -26,12 +26,16 @@ type Actions struct {
 	outcomes map[string]stream.Outcome
 	order    []remembered // by tick
 	bytes    int          // in a snapshot, at most
+
+	Senders map[string]string // the actors of the actions that are folded next, by action; set by an owner
+	shares  map[string]*usage // by actor
 }
 
 type remembered struct {
 	tick    fence.Tick
 	outcome stream.Outcome
 	id      string
+	by      *usage // nil: it is not known whose it was
 }
 
 // RememberedSize is what an action takes in a snapshot at most: tick, outcome and the length of the ID beside the ID.
@@ -53,6 +57,7 @@ func (m *Actions) put(r remembered) {
 		m.outcomes = map[string]stream.Outcome{}
 	}
 	m.outcomes[r.id] = r.outcome
+	m.charge(&r)
 	m.order = append(m.order, r)
 	m.bytes += RememberedSize(r.id)
 }
@@ -63,6 +68,7 @@ func (m *Actions) Expire(now fence.Tick) {
 	for ; n < len(m.order) && m.order[n].tick+m.keep < now; n++ {
 		delete(m.outcomes, m.order[n].id)
 		m.bytes -= RememberedSize(m.order[n].id)
+		m.discharge(&m.order[n])
 		m.order[n] = remembered{} // the array outlives the slice
 	}
 	m.order = m.order[n:]
@@ -76,8 +82,14 @@ func (m *Actions) Outcome(id string) (stream.Outcome, bool) {
 
 // allows reports whether n more actions, whose IDs take bytes in a snapshot, can be remembered beside a game's state.
 func (m *Actions) allows(n, bytes, game int) bool {
+	freeN, freeBytes := m.free(game)
+	return n <= freeN && bytes <= freeBytes
+}
+
+// free is how many more actions can be remembered beside a game's state, and how many bytes they may take in a snapshot.
+func (m *Actions) free(game int) (n, bytes int) {
 	limit := min(MaxRememberedBytes, fence.MaxSnapshot-snapshotReserve-game)
-	return len(m.order)+n <= MaxRemembered && m.bytes+bytes <= limit
+	return MaxRemembered - len(m.order), limit - m.bytes
 }
 
 // Size is how many outcomes are remembered, and how many bytes they take in a snapshot at most.
