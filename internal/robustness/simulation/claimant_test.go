@@ -111,7 +111,7 @@ func (w *world) seams(h *host) tile.Seams {
 func (w *world) ended(c *claimant, id fence.TileID, err error) {
 	excusable := err == nil || errors.Is(err, tile.ErrSuperseded) || errors.Is(err, fence.ErrLost) ||
 		errors.Is(err, fence.ErrNotApplied) || errors.Is(err, fence.ErrUnknownOutcome) ||
-		errors.Is(err, fence.ErrUnconfirmed)
+		errors.Is(err, fence.ErrUnconfirmed) || errors.Is(err, tile.ErrUnreleased)
 	if !excusable {
 		w.fail(id, "%s ended: %v", c.name, err)
 	}
