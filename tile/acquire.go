@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 	"github.com/tilefence/tilefence/tile/internal/retry"
@@ -28,10 +30,25 @@ func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
 			return got, a.title.quarantine(ctx, a.title.grant.Epoch, err)
 		}
 		a.history.Warm = false
-		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
+		if attempt >= patientAfter {
+			a.reminder.Warn("the tile is claimed again and again", "attempts", attempt+1, "error", err)
+		}
+		if retry.Sleep(ctx, claimBackoff(attempt)) != nil {
 			return got, errDrained
 		}
 	}
+}
+
+// patientAfter is after how many attempts an acquisition waits longer and longer for the next: each takes an epoch, and
+// what has refused so many of them will not go away by itself.
+const patientAfter = 8
+
+// claimBackoff is retry.Backoff, and goes on doubling to 5 s after patientAfter attempts, with jitter.
+func claimBackoff(attempt int) time.Duration {
+	if attempt < patientAfter {
+		return retry.Backoff(attempt)
+	}
+	return wait.Backoff(2*retry.MaxBackoff, 5*time.Second, attempt-patientAfter)
 }
 
 // attempt is run under one epoch. held is the epoch under which this processor has served.
@@ -108,7 +125,9 @@ func (a *acquisition) look(ctx context.Context) error {
 			return err
 		}
 		a.title.saw(now.Epoch, last.Epoch)
-		a.history.Seen = max(a.history.Seen, now.Tick)
+		if !a.history.Saw(now.Tick) {
+			a.cfg.Logger.Error("the tick of the owner hash cannot be; it is ignored", "tick", now.Tick)
+		}
 		return nil
 	})
 }

@@ -21,7 +21,13 @@ type tileFollower struct {
 	acquisition *acquisition
 
 	damaged bool // the history could not be read, and that was logged
+
+	failed int       // attempts to take the tile in a row for which no back end that is away was the reason
+	rest   time.Time // until then no suspicion of this follower's own leads to another
 }
+
+// rests reports whether the last attempts have failed, so that the next has to wait.
+func (f *tileFollower) rests() bool { return time.Now().Before(f.rest) }
 
 // suspicion is why a follower asks for the tile.
 type suspicion struct {
@@ -92,14 +98,16 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		}
 		n, err := f.pass(ctx)
 		f.note(err)
-		if f.silent() {
+		if f.silent() && !f.rests() {
 			if err = f.giveUp(ctx, err); err == nil || errors.Is(err, ErrQuarantined) {
 				return f.suspect(SilentOwner), err
 			}
 		}
 		switch f.judge(report, err) {
 		case ownerDead:
-			return report.suspicion, nil
+			if !f.rests() {
+				return report.suspicion, nil
+			}
 		case ownerAlive:
 			report = nil
 		}
@@ -179,7 +187,10 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 		h.Warm = true
 	}
 	f.compared()
-	h.Tick = max(h.Tick, f.watch.Last.Tick)
+	if !h.Saw(f.watch.Last.Tick) {
+		f.reminder.Error("the tick of the owner hash cannot be; it is ignored", "tick", f.watch.Last.Tick)
+	}
+	h.Tick = max(h.Tick, h.Seen)
 	h.Seen = h.Tick
 	h.Heat.Decay(h.Tick)
 	f.watch.Wrote = h.Position.Epoch
@@ -230,6 +241,7 @@ func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, don
 	if err = f.lookAgain(ctx, s); err == nil {
 		if got, err = a.run(ctx, fromStore); err == nil {
 			f.desk.resume()
+			f.failed = 0
 			return got, done, nil
 		}
 	}
@@ -281,6 +293,10 @@ func (f *tileFollower) resign(s suspicion, err error) {
 	case errors.Is(err, errRecovered), errors.Is(err, ErrRedirect):
 	default:
 		level = slog.LevelWarn
+		if !retry.Able(err) {
+			f.failed++
+			f.rest = time.Now().Add(claimBackoff(patientAfter + f.failed))
+		}
 		if f.title.grant.Epoch > 0 {
 			f.watch.Rival = f.title.grant // taken over from at the next attempt
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
+	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
@@ -75,7 +76,18 @@ func (a *acquisition) lap(step *time.Duration) {
 // saw notes the epochs and the sequence that a store knows.
 func (a *acquisition) saw(o fence.Owner) {
 	a.title.saw(o.Epoch, o.Position.Epoch)
-	a.reached = max(a.reached, o.Position.Seq)
+	if o.Position.Seq <= history.FarSeq {
+		a.reached = max(a.reached, o.Position.Seq)
+	}
+}
+
+// impossible is a *fence.CorruptError if the store has a sequence that no owner comes to.
+func (a *acquisition) impossible(at fence.Position) error {
+	if at.Seq <= history.FarSeq {
+		return nil
+	}
+	return &fence.CorruptError{Tile: a.tile, What: "head", At: at, Detail: "no tile comes to a sequence above 2^52: the " +
+		"number was not written by an owner, and leaves no room to go on; see the runbook \"A number that cannot be\""}
 }
 
 // takeJournal seals the journal under this processor's epoch and reads how far the durable state goes. errStartOver, or
@@ -328,7 +340,9 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 			got.at = receipt.Position
 			return a.beginDurably(ctx, receipt.Position, blob)
 		}
-		if refused, ok := errors.AsType[*fence.RefusedError](err); ok && errors.Is(err, fence.ErrBehind) {
+		if refused, ok := errors.AsType[*fence.RefusedError](err); ok && a.impossible(refused.Current.Position) != nil {
+			err = a.impossible(refused.Current.Position)
+		} else if ok && errors.Is(err, fence.ErrBehind) {
 			a.report(err)
 			a.saw(refused.Current)
 			if a.title.served && a.title.goneOn(refused) {

@@ -50,7 +50,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
 	all.vigil = &vigil{core: all, hung: make(chan struct{})}
-	all.history.Watch = all.vigil
+	all.history.Watch, all.history.Actions.Interval = all.vigil, c.TickInterval
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},

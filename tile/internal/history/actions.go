@@ -1,6 +1,8 @@
 package history
 
 import (
+	"time"
+
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -21,8 +23,13 @@ const snapshotReserve = fence.MaxPayload
 
 // Actions remembers the outcomes of recent actions. It is part of the tile's state: built from the
 // committed resolutions alone, so every owner remembers the same.
+//
+// An outcome is forgotten when it is old by the tick and by the time for which this process has known of it. The tick
+// is read back from the store, and a tick that was raised there must not forget what a retry would then apply again. A
+// process that has read an outcome late keeps it for longer than another, which is harmless: the first outcome stands.
 type Actions struct {
-	keep     fence.Tick // forget outcomes older than this
+	Interval time.Duration // the shortest time between two ticks; 0: the time does not count
+	keep     fence.Tick    // forget outcomes older than this
 	outcomes map[string]stream.Outcome
 	order    []remembered // by tick
 	bytes    int          // in a snapshot, at most
@@ -35,6 +42,7 @@ type remembered struct {
 	tick    fence.Tick
 	outcome stream.Outcome
 	id      string
+	since   time.Time // at the latest since then it is known; zero: it was not asked
 	by      *usage // nil: it is not known whose it was
 }
 
@@ -43,10 +51,33 @@ func RememberedSize(id string) int { return 8 + 1 + 1 + len(id) }
 
 // add records the resolutions of a committed batch and forgets what is too old.
 func (m *Actions) add(tick fence.Tick, resolutions []stream.Resolution) {
-	for _, r := range resolutions {
-		m.put(remembered{tick: tick, outcome: r.Outcome, id: r.ActionID})
+	if len(resolutions) > 0 {
+		now := m.now()
+		for _, r := range resolutions {
+			m.put(remembered{tick: min(tick, FarTick), outcome: r.Outcome, id: r.ActionID, since: now})
+		}
 	}
 	m.Expire(tick)
+}
+
+func (m *Actions) now() (now time.Time) {
+	if m.Interval > 0 {
+		now = time.Now()
+	}
+	return now
+}
+
+// restore takes the actions of a snapshot. The newest may have been decided a moment ago; the others are older by the
+// ticks between, which take Interval at least.
+func (m *Actions) restore(actions []remembered) {
+	now, newest := m.now(), fence.Tick(0)
+	for i := range actions {
+		newest = max(newest, actions[i].tick)
+	}
+	for _, a := range actions {
+		a.since = now.Add(-m.Interval * time.Duration(min(newest-a.tick, m.keep+1)))
+		m.put(a)
+	}
 }
 
 func (m *Actions) put(r remembered) {
@@ -65,13 +96,18 @@ func (m *Actions) put(r remembered) {
 // Expire forgets what is too old at a tick. It is called for every tick, also for those that commit nothing.
 func (m *Actions) Expire(now fence.Tick) {
 	n := 0
-	for ; n < len(m.order) && m.order[n].tick+m.keep < now; n++ {
+	for ; n < len(m.order) && m.order[n].tick+m.keep < now && m.outlived(&m.order[n]); n++ {
 		delete(m.outcomes, m.order[n].id)
 		m.bytes -= RememberedSize(m.order[n].id)
 		m.discharge(&m.order[n])
 		m.order[n] = remembered{} // the array outlives the slice
 	}
 	m.order = m.order[n:]
+}
+
+// outlived reports whether an outcome is old by the time. Ticks that are rounded up make it a tick older.
+func (m *Actions) outlived(r *remembered) bool {
+	return m.Interval <= 0 || time.Since(r.since) > m.Interval*time.Duration(max(1, m.keep)-1)
 }
 
 // Outcome is the outcome of an action, if it is remembered.
@@ -95,7 +131,7 @@ func (m *Actions) free(game int) (n, bytes int) {
 // Size is how many outcomes are remembered, and how many bytes they take in a snapshot at most.
 func (m *Actions) Size() (n, bytes int) { return len(m.order), m.bytes }
 
-func (m *Actions) reset() { *m = Actions{keep: m.keep} }
+func (m *Actions) reset() { *m = Actions{keep: m.keep, Interval: m.Interval} }
 
 // Outcomes are the actions that a snapshot and the entries after it have decided, as far as they remember them.
 func Outcomes(s *fence.Snapshot, tail []fence.Entry) (map[string]stream.Outcome, error) {

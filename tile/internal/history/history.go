@@ -67,6 +67,28 @@ func New(tile fence.TileID, game Game, remember fence.Tick, streamBytes int64) *
 		Actions: Actions{keep: remember}, Bound: Bound{Limit: streamBytes}}
 }
 
+// What is read back from a store is believed up to these, 2^44 ticks and 2^52 batches: a tile that ticks a thousand
+// times a second comes there in 557 years, or much later. What is above was not written by an owner, and would leave an
+// owner no room to go on.
+const (
+	FarTick fence.Tick = 1 << 44
+	FarSeq  fence.Seq  = 1 << 52
+)
+
+// believable is a tick that was read, or zero for one that cannot be.
+func believable(tick fence.Tick) fence.Tick {
+	if tick > FarTick {
+		return 0
+	}
+	return tick
+}
+
+// Saw notes the tick of an owner hash, and reports whether it can be.
+func (h *History) Saw(tick fence.Tick) bool {
+	h.Seen = max(h.Seen, believable(tick))
+	return tick <= FarTick
+}
+
 // CanRemember reports whether the outcomes of n more actions, whose IDs take bytes in a snapshot, can be remembered.
 func (h *History) CanRemember(n, bytes int) bool { return h.Actions.allows(n, bytes, h.GameBytes) }
 
@@ -86,7 +108,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 		return err
 	}
 	h.explain(s)
-	h.Tick, h.path = s.Tick, h.path[:0]
+	h.Tick, h.path = believable(s.Tick), h.path[:0]
 	h.reads(s.Position)
 	h.Bound.begin()
 	for i := range entries {
@@ -95,7 +117,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 			return err
 		}
 	}
-	h.Tick = max(h.Tick, h.Seen)
+	h.Tick = max(h.Tick, believable(h.Seen))
 	h.Actions.Expire(h.Tick)
 	return nil
 }
@@ -109,9 +131,7 @@ func (h *History) restore(s *fence.Snapshot) error {
 		if game, actions, err = openEnvelope(s.Blob); err != nil {
 			return &fence.CorruptError{Tile: h.tile, What: "snapshot", Detail: err.Error()}
 		}
-		for _, a := range actions {
-			h.Actions.put(a)
-		}
+		h.Actions.restore(actions)
 	}
 	h.GameBytes = len(game)
 	h.Watch.Begin("Restore", 0, s.Tick, 0)
@@ -137,7 +157,7 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 	if err != nil {
 		return err
 	}
-	h.Tick = max(h.Tick, e.Tick)
+	h.Tick = max(h.Tick, believable(e.Tick))
 	h.reads(e.Position)
 	return nil
 }
