@@ -43,6 +43,7 @@ func (f *tileFollower) judge(r *deathReport, unread error) verdict {
 	case f.watch.Epoch() != r.of, moved && !standing:
 		f.cfg.Logger.Debug("gossip presumes the tile's owner dead, and it is alive", "owner", f.watch.Latest().Contact)
 		return ownerAlive
+	case f.rests():
 	case f.watch.Silent >= f.lifeless():
 		return ownerDead
 	case standing && stands >= f.cutOffAfter():

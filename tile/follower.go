@@ -98,16 +98,14 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		}
 		n, err := f.pass(ctx)
 		f.note(err)
-		if f.silent() && !f.rests() {
+		if f.silent() {
 			if err = f.giveUp(ctx, err); err == nil || errors.Is(err, ErrQuarantined) {
 				return f.suspect(SilentOwner), err
 			}
 		}
 		switch f.judge(report, err) {
 		case ownerDead:
-			if !f.rests() {
-				return report.suspicion, nil
-			}
+			return report.suspicion, nil
 		case ownerAlive:
 			report = nil
 		}
@@ -116,9 +114,10 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 	}
 }
 
-// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter.
+// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter. A follower that
+// rests does not say so.
 func (f *tileFollower) silent() bool {
-	return f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter
+	return !f.rests() && f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter
 }
 
 // giveUp puts a tile into quarantine whose owner is silent and whose history the rules of this follower cannot fold,

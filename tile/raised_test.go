@@ -69,8 +69,8 @@ func TestARaisedHeadIsClaimedSeldom(t *testing.T) {
 		var refused []error
 		b := w.start("b:1", tile.Config{Follow: true, SuspectAfter: 250 * time.Millisecond,
 			TickInterval: 50 * time.Millisecond, Hooks: tile.Hooks{Refused: func(i tile.RefusalInfo) {
-			refused = append(refused, i.Err)
-		}}})
+				refused = append(refused, i.Err)
+			}}})
 		time.Sleep(2 * time.Minute)
 		g, err = w.authority.Lookup(t.Context(), testTile)
 		require.NoError(t, err)

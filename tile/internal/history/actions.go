@@ -43,7 +43,7 @@ type remembered struct {
 	outcome stream.Outcome
 	id      string
 	since   time.Time // at the latest since then it is known; zero: it was not asked
-	by      *usage // nil: it is not known whose it was
+	by      *usage    // nil: it is not known whose it was
 }
 
 // RememberedSize is what an action takes in a snapshot at most: tick, outcome and the length of the ID beside the ID.
