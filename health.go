@@ -49,8 +49,8 @@ type Healthy interface{ Health() []Problem }
 
 // ReadyHandler serves the problems of a process's servers, for readiness probes and people: status 200 and
 // {"healthy":true}, or 503 and the problems. Servers without Health count as well. Do not let it restart processes:
-// while a back end is away every server has problems, and an owner's memory may be the only copy of what players did. That is
-// what LiveHandler is for.
+// while a back end is away every server has problems, and an owner's memory may be the only copy of what players did.
+// That is what LiveHandler is for.
 func ReadyHandler(servers ...Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		var found []string

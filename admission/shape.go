@@ -104,7 +104,7 @@ type turns struct {
 
 	mu     sync.Mutex
 	tiles  *lru.Map[fence.TileID, turn]
-	actors *lru.Map[string, *rate.Limiter] // a token for each turn that an actor may make take without being one of those
+	actors *lru.Map[string, *rate.Limiter] // a token for each turn that an actor has without waiting
 }
 
 // fewTurns is how many turns an actor may cause before those who cause fewer are in front: a player who walks causes

@@ -170,9 +170,9 @@ type Timeouts struct {
 	// RulesTimeout is how long the game's Resolve, or Apply, may take in an owner, in time that the process runs. Then
 	// the owner rejects the intents of the tick, and gives the tile up with a *RulesError of ErrHangs; the goroutine
 	// that runs the rules is left behind. A call that takes as long while the history is read has the tile
-	// quarantined, or keeps a follower from following. After 2 s that is announced by Status.Failure and a line in the
-	// log. A Resolve with several intents may take a quarter of TickInterval longer for each beyond the first, since the
-	// processor chose their number. Default 20 tick intervals (times MaxDilation), at least 10 s.
+	// quarantined, or keeps a follower from following. After 2 s that is announced by Status.Failure and a line in
+	// the log. A Resolve with several intents may take a quarter of TickInterval longer for each beyond the first,
+	// since the processor chose their number. Default 20 tick intervals (times MaxDilation), at least 10 s.
 	RulesTimeout time.Duration
 
 	// BootTimeout bounds how long a store or authority may be unreachable while the tile boots before Run

@@ -114,8 +114,8 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 	}
 }
 
-// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter. A follower that
-// rests does not say so.
+// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter. A follower
+// that rests does not say so.
 func (f *tileFollower) silent() bool {
 	return !f.rests() && f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter
 }

@@ -86,8 +86,8 @@ func (a *acquisition) impossible(at fence.Position) error {
 	if at.Seq <= history.FarSeq {
 		return nil
 	}
-	return &fence.CorruptError{Tile: a.tile, What: "head", At: at, Detail: "no tile comes to a sequence above 2^52: the " +
-		"number was not written by an owner, and leaves no room to go on; see the runbook \"A number that cannot be\""}
+	return &fence.CorruptError{Tile: a.tile, What: "head", At: at, Detail: "no tile comes to a sequence above 2^52: " +
+		"the number was not written by an owner, and leaves no room to go on; see the runbook \"A number that cannot be\""}
 }
 
 // takeJournal seals the journal under this processor's epoch and reads how far the durable state goes. errStartOver, or
@@ -355,8 +355,8 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 			// This owner's state is the best there is, so it waits until an operator has removed what no rebase
 			// replaces.
 			if !told {
-				a.cfg.Logger.Error("tile waits with its state in memory: its stream must be deleted by hand; in a world "+
-					"with a name, the key is behind that name and a colon", "stream",
+				a.cfg.Logger.Error("tile waits with its state in memory: its stream must be deleted by hand; in a "+
+					"world with a name, the key is behind that name and a colon", "stream",
 					fence.KeysOf(a.tile).Stream, "error", damage)
 			}
 			told = true

@@ -3,6 +3,7 @@ package tile
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -53,6 +54,9 @@ var originNames = [...]string{"player", "server"}
 
 // String returns the origin's name: player or server.
 func (o Origin) String() string { return enum.In(int(o), "origin", originNames[:], 0) }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (o Origin) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 var errNoTile = &fence.ArgumentError{Field: "tile", Value: 0, Want: "an H3 index, not zero"}
 

@@ -69,7 +69,8 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 				var flood sync.WaitGroup
 				flood.Go(func() {
 					for i := 0; ctx.Err() == nil; i++ {
-						in := tile.Intent{Tile: testTile, Actor: fmt.Sprint("h", i%1000), Deadline: time.Now().Add(3 * time.Second)}
+						in := tile.Intent{Tile: testTile, Actor: fmt.Sprint("h", i%1000)}
+						in.Deadline = time.Now().Add(3 * time.Second)
 						_ = p.Queue(ctx, in, func(_ stream.Outcome, err error) {
 							if err == nil {
 								answered.Add(1)
@@ -99,7 +100,7 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 				flood.Wait()
 				done := answered.Load()
 				require.NoError(t, p.drain())
-				assert.Less(t, rules.asked.Load(), 3*done+5000, "what is computed is in proportion to what is committed")
+				assert.Less(t, rules.asked.Load(), 3*done+5000, "no more than in proportion to commits")
 			})
 		})
 	}
@@ -156,9 +157,10 @@ func TestWhoHasGoneIsNotResolved(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		answers := make(chan error, 2)
-		require.NoError(t, r.Queue(short, tile.Intent{Tile: testTile}, func(_ stream.Outcome, err error) { answers <- err }))
-		require.NoError(t, r.Queue(t.Context(), tile.Intent{Tile: testTile, Deadline: time.Now().Add(time.Second)},
-			func(_ stream.Outcome, err error) { answers <- err }))
+		answer := func(_ stream.Outcome, err error) { answers <- err }
+		require.NoError(t, r.Queue(short, tile.Intent{Tile: testTile}, answer))
+		late := tile.Intent{Tile: testTile, Deadline: time.Now().Add(time.Second)}
+		require.NoError(t, r.Queue(t.Context(), late, answer))
 		for range 2 {
 			require.ErrorIs(t, <-answers, context.DeadlineExceeded, "while the tile is frozen")
 		}
@@ -195,12 +197,14 @@ func TestActorsShareTheMemoryOfOutcomes(t *testing.T) {
 		assert.Greater(t, refused.Load(), int64(20_000))
 		assert.Greater(t, decided.Load(), int64(80_000), "little of it is left unused")
 		for i := range 100 {
-			_, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: fmt.Sprint("honest", i), Actor: "ann"})
+			honest := tile.Intent{Tile: testTile, ActionID: fmt.Sprint("honest", i), Actor: "ann"}
+			_, err := p.Submit(t.Context(), honest)
 			require.NoError(t, err)
 		}
 		_, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "more", Actor: "h1"})
 		require.ErrorIs(t, err, tile.ErrOverloaded)
-		_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "s", Actor: "h1", Origin: tile.OriginServer})
+		server := tile.Intent{Tile: testTile, ActionID: "s", Actor: "h1", Origin: tile.OriginServer}
+		_, err = p.Submit(t.Context(), server)
 		require.NoError(t, err)
 	})
 }

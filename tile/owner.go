@@ -119,8 +119,8 @@ func (o *tileOwner) admit() []submission {
 	o.desk.requeue(repeated)
 	if refused {
 		n, bytes := h.Actions.Size()
-		o.reminder.Error("tile remembers as many actions as fit, of all or of one actor; it refuses new ones until the "+
-			"oldest expire", "remembered", n, "bytes", bytes, "game_bytes", h.GameBytes)
+		o.reminder.Error("tile remembers as many actions as fit, of all or of one actor; it refuses new ones until "+
+			"the oldest expire", "remembered", n, "bytes", bytes, "game_bytes", h.GameBytes)
 	}
 	return subs
 }

@@ -156,7 +156,8 @@ func TestIntentQueueKeepsItsPromises(t *testing.T) {
 	}
 }
 
-// TestPortionFollowsWhatFits: under a backlog without end, ticks commit nearly as much as fits, and compute little more.
+// TestPortionFollowsWhatFits: under a backlog without end, ticks commit nearly as much as fits, and compute little
+// more.
 func TestPortionFollowsWhatFits(t *testing.T) {
 	const fits, size, limit = 1000, 1000, 1000 * 1000
 	var p portion

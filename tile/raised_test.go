@@ -14,8 +14,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// TestARaisedTickForgetsNothing: the tick of the owner hash is raised in the store. The next owner serves, and knows the
-// outcome of an action that is retried.
+// TestARaisedTickForgetsNothing: the tick of the owner hash is raised in the store. The next owner serves, and knows
+// the outcome of an action that is retried.
 func TestARaisedTickForgetsNothing(t *testing.T) {
 	for _, raised := range []fence.Tick{1_000_000, 1 << 44, fence.MaxNumber} {
 		for _, follow := range []bool{false, true} {
@@ -28,7 +28,9 @@ func TestARaisedTickForgetsNothing(t *testing.T) {
 					a.say(t, "", "more")
 					s := a.Status()
 					a.line.set(func(l *line) { l.store = true })
-					raise := fence.Commit{Tile: testTile, Epoch: s.Epoch, Contact: "a:1", Prev: s.Position, Tick: raised}
+					raise := fence.Commit{
+						Tile: testTile, Epoch: s.Epoch, Contact: "a:1", Prev: s.Position, Tick: raised,
+					}
 					_, err := w.store.Commit(t.Context(), raise)
 					require.NoError(t, err)
 					b := w.start("b:1", tile.Config{Follow: follow, TakeOver: !follow})

@@ -87,8 +87,9 @@ const answerTimeout = intentTimeout + 2*writeTimeout
 
 var errLate = fmt.Errorf("%w: no answer within %v", fence.ErrUnknownOutcome, answerTimeout)
 
-// Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone, which may take 30 s at most. Errors: a
-// *fence.ArgumentError, or what the handshake met; they show no header, and of the URL neither user nor query.
+// Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone, which may take 30 s at most.
+// Errors: a *fence.ArgumentError, or what the handshake met; they show no header, and of the URL neither user nor
+// query.
 func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	c := setting.Of(cfg)
 	var check setting.Check
@@ -105,7 +106,7 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, resp, err := websocket.Dial(limited, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
+	conn, resp, err := websocket.Dial(limited, url, &websocket.DialOptions{ //nolint:bodyclose // as the package says
 		HTTPClient: c.HTTPClient, HTTPHeader: header, Subprotocols: []string{Subprotocol},
 	})
 	if err != nil {

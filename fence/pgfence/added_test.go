@@ -67,8 +67,9 @@ func TestAddedByOthers(t *testing.T) {
 	require.EqualValues(t, 2, page[0].Tile)
 }
 
-// BenchmarkListing compares what a process asks every ten seconds to know all tiles, with a million of them: all records
-// in pages, as it was, and what share.Recorded asks for: the records that were added, here a hundred, and one page.
+// BenchmarkListing compares what a process asks every ten seconds to know all tiles, with a million of them: all
+// records in pages, as it was, and what share.Recorded asks for: the records that were added, here a hundred, and one
+// page.
 func BenchmarkListing(b *testing.B) {
 	const tiles, added = 1_000_000, 100
 	g := newGroundOf(b, tiles, nil)

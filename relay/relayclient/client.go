@@ -60,9 +60,9 @@ type Client struct {
 	}
 }
 
-// Dial connects to a relay at a ws:// or wss:// URL. A nil cfg means all defaults, with which events are
-// only counted. ctx bounds the handshake, which may take 30 s at most, and not the connection. An *fence.ArgumentError names a field of
-// cfg that is out of range; any other error is the handshake's. The first handshake is not tried again.
+// Dial connects to a relay at a ws:// or wss:// URL. A nil cfg means all defaults, with which events are only counted.
+// ctx bounds the handshake, which may take 30 s at most, and not the connection. An *fence.ArgumentError names a field
+// of cfg that is out of range; any other error is the handshake's. The first handshake is not tried again.
 // Close the client when done.
 func Dial(ctx context.Context, url string, cfg *Config) (*Client, error) {
 	full, err := cfg.withDefaults()

@@ -812,8 +812,8 @@ func (*ServerMessage_Session) isServerMessage_Body() {}
 
 func (*ServerMessage_Heartbeat) isServerMessage_Body() {}
 
-// Shows that the connection is there. The relay sends one soon after the beginning, and then whenever it has had nothing
-// else to send to the client for the interval. A client that has had no message for two and a half intervals has lost
+// Shows that the connection is there. The relay sends one soon after the beginning, and then whenever it has had
+// nothing else to send to the client for the interval. A client that has had no message for 2.5 intervals has lost
 // its connection and makes another one. A web page has no other sign: it does not see the pings of its WebSocket.
 type Heartbeat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

@@ -156,17 +156,18 @@ func TestADeadlineIsCountedOnce(t *testing.T) {
 // TestOriginTravels: a tile server knows the servers' intents from players' of any name.
 func TestOriginTravels(t *testing.T) {
 	origins := make(chan tile.Origin, 1)
-	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	submit := func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
 		origins <- in.Origin
 		return stream.Applied, nil
-	}), nil)
+	}
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(submit), nil)
 	require.NoError(t, err)
 	server := httptest.NewServer(h)
 	defer server.Close()
 	client := newClient(t, nil)
 	for _, origin := range []tile.Origin{tile.OriginPlayer, tile.OriginServer} {
-		_, err := client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here, Actor: "!courier",
-			Origin: origin, Admitted: time.UnixMilli(1000)})
+		in := tile.Intent{Tile: here, Actor: "!courier", Origin: origin, Admitted: time.UnixMilli(1000)}
+		_, err := client.Forward(t.Context(), server.Listener.Addr().String(), in)
 		require.NoError(t, err)
 		assert.Equal(t, origin, <-origins)
 	}

@@ -122,7 +122,8 @@ func (m *Actions) allows(n, bytes, game int) bool {
 	return n <= freeN && bytes <= freeBytes
 }
 
-// free is how many more actions can be remembered beside a game's state, and how many bytes they may take in a snapshot.
+// free is how many more actions can be remembered beside a game's state, and how many bytes they may take in a
+// snapshot.
 func (m *Actions) free(game int) (n, bytes int) {
 	limit := min(MaxRememberedBytes, fence.MaxSnapshot-snapshotReserve-game)
 	return MaxRemembered - len(m.order), limit - m.bytes
