@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"io/fs"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -38,7 +41,8 @@ type migration struct {
 // Run with a role that may create tables. The schema, if Config.Table names one, must exist.
 //
 // After an error, whatever it is, Migrate may be called again. It is a *fence.StoreError if the server does not answer,
-// or not yet.
+// is starting or stopping, has no connection left, or is a standby: then a later call may succeed without a change of
+// settings.
 func (a *Authority) Migrate(ctx context.Context) error {
 	migrations, err := loadMigrations(a.table, a.world)
 	if err != nil {
@@ -51,22 +55,43 @@ func (a *Authority) Migrate(ctx context.Context) error {
 			return a.apply(ctx, tx, migrations)
 		})
 	}
-	if err != nil {
-		err = fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
-		if unavailable(err) {
-			return &fence.StoreError{Op: "migrate", Outcome: fence.ErrUnknownOutcome, Err: err}
-		}
-		return err
+	if err == nil {
+		_, err = a.World(ctx)
 	}
-	_, err = a.World(ctx)
+	if failed, ok := errors.AsType[*fence.StoreError](err); ok {
+		err = failed.Err // of World, which calls every failure one of the store
+	}
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
+	if passing(err) {
+		return &fence.StoreError{Op: "migrate", Outcome: fence.ErrUnknownOutcome, Err: err}
+	}
 	return err
 }
 
-// unavailable reports whether a server did not answer, is starting or stopping, is full, or takes no writes.
-func unavailable(err error) bool {
-	reply, answered := errors.AsType[*pgconn.PgError](err)
-	return !answered || slices.Contains([]string{"08", "53", "57"}, reply.Code[:2]) || reply.Code == "25006"
+// passing reports whether a failure ends without a change of settings: a server does not answer, is starting or
+// stopping, has no connection left, or takes no writes. Everything else, as a wrong certificate, password, database or
+// world, fails again however often it is tried.
+func passing(err error) bool {
+	if reply, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return strings.HasPrefix(reply.Code, classConnection) || slices.Contains(passingCodes, reply.Code)
+	}
+	// An alert of TLS comes as an error of the network, and means certificates or versions that do not match.
+	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "remote error" || op.Op == "local error") {
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || slices.ContainsFunc(passingErrors, func(e error) bool { return errors.Is(err, e) })
 }
+
+// passingCodes are shutdown by an operator, a crash, a start, too many connections, and a standby.
+var passingCodes = []string{"57P01", "57P02", "57P03", codeTooMany, codeReadOnly}
+
+var passingErrors = []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF,
+	context.DeadlineExceeded, context.Canceled, pgconn.ErrReadOnlyConnection,
+	pgconn.ErrStandbyConnection}
 
 // version is the last migration the table has had; zero for none.
 func (a *Authority) version(ctx context.Context, db interface {
