@@ -292,7 +292,7 @@ func TestATileIsSharedBetweenActors(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var hogs sync.WaitGroup
 		var passed, refused atomic.Int64
-		for i := range 240 {
+		for i := range 90 {
 			hogs.Go(func() {
 				time.Sleep(time.Duration(i%30) * 3300 * time.Microsecond)
 				for ctx.Err() == nil {
@@ -301,12 +301,12 @@ func TestATileIsSharedBetweenActors(t *testing.T) {
 					} else {
 						refused.Add(1)
 					}
-					time.Sleep(time.Duration(5+i%7) * time.Millisecond)
+					time.Sleep(time.Duration(30+i%7) * time.Millisecond)
 				}
 			})
 		}
-		time.Sleep(10 * time.Second)
-		for range 20 {
+		time.Sleep(4 * time.Second)
+		for range 12 {
 			_, err := gate.Move(ctx, tile.Intent{Tile: 7, Actor: "ann"})
 			assert.NoError(t, err)
 			time.Sleep(500 * time.Millisecond)
@@ -314,6 +314,6 @@ func TestATileIsSharedBetweenActors(t *testing.T) {
 		stop()
 		hogs.Wait()
 		assert.Greater(t, refused.Load(), passed.Load())
-		assert.Greater(t, passed.Load(), int64(1500), "what the tile may get is used")
+		assert.Greater(t, passed.Load(), int64(600), "what the tile may get is used")
 	})
 }
