@@ -127,7 +127,7 @@ func checkLimit(conn *nats.Conn) error {
 
 // Check implements fence.Checker: the limit of the server that the connection leads to, see LimitError.
 func (f *Fanout) Check(context.Context) []error {
-	if up, _ := f.link.state(); !up {
+	if !f.conn.IsConnected() { // the link hears of a new connection a moment later
 		return nil
 	}
 	if err := checkLimit(f.conn); err != nil {
