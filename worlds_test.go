@@ -9,6 +9,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -69,9 +70,9 @@ func TestEachTileIsCompared(t *testing.T) {
 		}
 		return planes
 	}
-	require.Eventually(t, func() bool { mark(plaza); return named(yard) == 2 }, 20*time.Second, 100*time.Millisecond)
+	waittest.Until(t, func() bool { mark(plaza); return named(yard) == 2 }, 20*time.Second, 100*time.Millisecond)
 	require.Zero(t, named(plaza))
 	// A mark that stays, but is not written any more, is that of a consumer that has gone.
-	require.Eventually(t, func() bool { mark(yard); return named(plaza) == 2 && named(yard) == 0 }, 20*time.Second,
+	waittest.Until(t, func() bool { mark(yard); return named(plaza) == 2 && named(yard) == 0 }, 20*time.Second,
 		100*time.Millisecond)
 }

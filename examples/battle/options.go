@@ -269,18 +269,18 @@ func (o *options) combinations() []rule {
 		{remote && o.stack == "local", "-stack local starts servers of its own: name none beside it", nil},
 		{remote && (o.redis == "" || o.postgres == "" || o.dynamodb == ""),
 			"servers that already run are needed all together: -redis, -postgres and -dynamodb", nil},
-		{o.command != "" && o.views != "" && o.secret == "",
-			"-views are what relays believe of each other: give all of them one -secret", nil},
 		{o.command != "" && !remote, "%s runs only against servers: give -redis and the others", []any{o.command}},
 	}
 }
 
-// encryption are the rules for certificates.
+// encryption are the rules for certificates and secrets.
 func (o *options) encryption() []rule {
 	return []rule{
 		{o.secure && o.command != "" && (o.certificates == "" || o.secret == ""),
 			"-secure makes certificates and a secret for one process alone: give %s -certificates and -secret",
 			[]any{o.command}},
+		{o.command != "" && o.views != "" && o.secret == "",
+			"-views are what relays believe of each other: give all of them one -secret", nil},
 		{!o.secure && o.certificates != "", "-certificates are for -secure: give that too", nil},
 	}
 }

@@ -21,7 +21,7 @@ import (
 // of more than one process.
 type Authority struct {
 	methods
-	world fence.World
+	world func() fence.World // minted when it is asked for: checkers make an authority for each step of a history
 
 	mu    sync.Mutex
 	rows  map[fence.TileID]record // a tile without a record has none
@@ -48,7 +48,8 @@ func (r record) known() bool { return r.Epoch > 0 }
 
 // NewAuthority returns an authority that knows no tile.
 func NewAuthority() *Authority {
-	a := &Authority{world: fence.World{ID: fence.NewWorldID()}, rows: make(map[fence.TileID]record)}
+	a := &Authority{rows: make(map[fence.TileID]record),
+		world: sync.OnceValue(func() fence.World { return fence.World{ID: fence.NewWorldID()} })}
 	a.Present = a.present
 	return a
 }
@@ -60,7 +61,7 @@ func (a *Authority) World(ctx context.Context) (fence.World, error) {
 	if err := guard.Ended(ctx, "world", 0); err != nil {
 		return fence.World{}, err
 	}
-	return a.world, nil
+	return a.world(), nil
 }
 
 // ClaimMany makes claims one after the other; see fence.Authority.

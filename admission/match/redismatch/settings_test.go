@@ -44,7 +44,7 @@ func TestServers(t *testing.T) {
 	strict, err := redismatch.New(client, &redismatch.Config{Replicas: 2, ConfirmTimeout: 50 * time.Millisecond,
 		Retry: 100 * time.Millisecond})
 	require.NoError(t, err)
-	ticket.ID = "b"
+	ticket.ID, ticket.Players = "b", []match.Player{{ID: "b"}}
 	_, err = strict.Enqueue(t.Context(), "q/0", ticket, match.Entry{MaxWait: time.Minute})
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome, "one replica is not two")
 	require.ErrorContains(t, err, "redismatch.Config.NoReplicas")
