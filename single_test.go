@@ -35,7 +35,7 @@ func TestOnASingleRedis(t *testing.T) {
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Views}})
 	client, err := redisfence.Connect(t.Context(), redisfence.Options(stack.ViewsAddr))
 	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
+	t.Cleanup(func() { _ = client.Close() }) // after the servers, which release their tiles with it
 	store, err := redisfence.New(client, &redisfence.Config{AllowNoReplicas: true, AllowNoPersistence: true})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
