@@ -157,13 +157,13 @@ func tilesOf(args []string) []fence.TileID {
 
 // options is the command line.
 type options struct {
-	redis, postgres, table, dynamodb, checkpoints, fanout, nats, user string
-	ledger, inspector                                                 string
-	json, blob, force, dryRun, yes                                    bool
-	planName                                                          string
-	from                                                              uint64
-	timeout, during, older, remember, skew                            time.Duration
-	args                                                              []string
+	redis, postgres, world, table, dynamodb, checkpoints, fanout, nats, user string
+	ledger, inspector                                                        string
+	json, blob, force, dryRun, yes                                           bool
+	planName                                                                 string
+	from                                                                     uint64
+	timeout, during, older, remember, skew                                   time.Duration
+	args                                                                     []string
 }
 
 func parse(args []string, errs io.Writer) (*options, error) {
@@ -175,7 +175,9 @@ func parse(args []string, errs io.Writer) (*options, error) {
 		"coordination Redis, a cluster or one server, `host:port,…` ($TILEFENCE_REDIS)")
 	f.StringVar(&o.postgres, "postgres", os.Getenv("TILEFENCE_POSTGRES"),
 		"epoch authority, a PostgreSQL `URL` ($TILEFENCE_POSTGRES)")
-	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles)")
+	f.StringVar(&o.world, "world", os.Getenv("TILEFENCE_WORLD"),
+		"`name` of the world whose tiles are meant ($TILEFENCE_WORLD; default: the world without a name)")
+	f.StringVar(&o.table, "table", "", "the authority's `table` (default tilefence_tiles, behind the world's name)")
 	f.StringVar(&o.fanout, "fanout", os.Getenv("TILEFENCE_FANOUT"),
 		"fan-out Redis, in the same form, `host:port,…` ($TILEFENCE_FANOUT)")
 	f.StringVar(&o.planName, "plan-name", "", "plan: the `name` of the game's plans, redisplan.Config.Name")

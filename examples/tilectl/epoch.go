@@ -28,7 +28,7 @@ func repairEpoch(ctx context.Context, t *tool, args []string) error {
 		return fmt.Errorf("the authority itself has epoch %d of tile %s: lower it by hand first, see "+
 			"docs/operations.md", grant.Epoch, id)
 	}
-	k := fence.KeysOf(id)
+	k := t.world().Keys(id)
 	snapshot, err := t.nodes.HGet(ctx, k.Snapshot, "epoch").Uint64()
 	switch {
 	case err != nil && !errors.Is(err, redis.Nil):
@@ -74,7 +74,7 @@ func (t *tool) wrongOwner(ctx context.Context, key string, most fence.Epoch) (bo
 // the last one before them.
 func (t *tool) wrongEntries(ctx context.Context, id fence.TileID, most fence.Epoch) (wrong []string, end string,
 	err error) {
-	key, from := fence.KeysOf(id).Stream, "+"
+	key, from := t.world().Keys(id).Stream, "+"
 	for {
 		page, err := t.nodes.XRevRangeN(ctx, key, from, "-", 100).Result()
 		if err != nil || len(page) == 0 {

@@ -84,6 +84,9 @@ func (t *tool) close() {
 func (t *tool) open(ctx context.Context, n needs) error {
 	ctx, cancel := context.WithTimeout(ctx, t.options.timeout)
 	defer cancel()
+	if err := t.world().Validate(); err != nil {
+		return &usageError{"-world: " + err.Error()}
+	}
 	nodes := func(ctx context.Context) (err error) {
 		t.nodes, err = t.coordination(ctx)
 		return err
@@ -105,6 +108,9 @@ func (t *tool) open(ctx context.Context, n needs) error {
 	}
 	return nil
 }
+
+// world is the world that the commands work on, by its name alone: tilectl records no identity.
+func (t *tool) world() fence.World { return fence.World{Name: t.options.world} }
 
 // redis is a client of the Redis at addrs, a cluster or a single server.
 func (t *tool) redis(ctx context.Context, what, addrs string) (redis.UniversalClient, error) {
@@ -140,7 +146,7 @@ func (t *tool) openCoordination(ctx context.Context) error {
 		return err
 	}
 	_, alone := client.(*redis.Client) // a server that is in no cluster may be meant to have no replica
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoReplicas: alone})
+	store, err := redisfence.New(client, &redisfence.Config{World: t.world(), AllowNoReplicas: alone})
 	if err != nil {
 		return err
 	}
@@ -157,7 +163,7 @@ func (t *tool) openAuthority(ctx context.Context) error {
 		return fmt.Errorf("PostgreSQL: %w", err)
 	}
 	t.closers = append(t.closers, pool.Close)
-	t.authority, err = pgfence.New(pool, &pgfence.Config{Table: t.options.table})
+	t.authority, err = pgfence.New(pool, &pgfence.Config{World: t.options.world, Table: t.options.table})
 	return err
 }
 
@@ -169,7 +175,7 @@ func (t *tool) openFanout(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f, err := redisfanout.New(client, nil)
+	f, err := redisfanout.New(client, &redisfanout.Config{World: t.world()})
 	t.publisher, t.audience = f, f
 	return err
 }
@@ -179,7 +185,7 @@ func (t *tool) openBroker() error {
 		return &usageError{"-nats is missing: the broker tier"}
 	}
 	var err error
-	t.broker, err = natsfanout.Open(strings.Split(t.options.nats, ","), &natsfanout.Config{
+	t.broker, err = natsfanout.Open(strings.Split(t.options.nats, ","), &natsfanout.Config{World: t.world(),
 		Logger: slog.New(slog.NewTextHandler(t.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	if err == nil {
 		t.closers = append(t.closers, t.broker.Close)

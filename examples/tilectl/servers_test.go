@@ -105,6 +105,51 @@ func TestOnServers(t *testing.T) {
 	require.Contains(t, errs, "AWS_REGION")
 }
 
+// TestNamedWorld: a command reads the tiles of the world that it is given, and of no other.
+func TestNamedWorld(t *testing.T) {
+	s := newServers(t)
+	postgres := s.flags[len(s.flags)-1]
+	pool, err := pgxpool.New(t.Context(), postgres)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	authority, err := pgfence.New(pool, &pgfence.Config{World: "staging"})
+	require.NoError(t, err)
+	require.NoError(t, authority.Migrate(t.Context()))
+	world := fence.World{Name: "staging"}
+	named, err := redisfence.New(s.client, &redisfence.Config{World: world, AllowNoPersistence: true})
+	require.NoError(t, err)
+	k := world.Keys(s.id)
+	t.Cleanup(func() { s.client.Del(context.WithoutCancel(t.Context()), k.Owner, k.Stream, k.Snapshot) })
+	for _, w := range []struct {
+		authority fence.Authority
+		store     fence.Store
+		contact   string
+	}{{s.seams.Authority, s.seams.Store, "10.0.0.1:7000"}, {authority, named, "10.0.0.2:7000"}} {
+		grant, err := w.authority.Claim(t.Context(), fence.Claim{Tile: s.id, Contact: w.contact, ID: fence.NewClaimID()})
+		require.NoError(t, err)
+		_, err = w.store.Rebase(t.Context(), fence.Rebase{Tile: s.id, Epoch: grant.Epoch, Contact: w.contact, Seq: 1,
+			Blob: []byte("state")})
+		require.NoError(t, err)
+	}
+	owner := func(status int, flags ...string) string {
+		var out, errs bytes.Buffer
+		args := slices.Concat(s.flags, flags, []string{"tiles", "-json", s.id.String()})
+		require.Equal(t, status, run(t.Context(), args, strings.NewReader(""), &out, &errs), errs.String())
+		if status != statusOK {
+			return errs.String()
+		}
+		var row tileRow
+		require.NoError(t, json.Unmarshal(out.Bytes(), &row))
+		require.EqualValues(t, 1, row.Snapshot, "its stream is of the same world")
+		return row.Owner
+	}
+	require.Equal(t, "10.0.0.1:7000", owner(statusOK))
+	require.Equal(t, "10.0.0.2:7000", owner(statusOK, "-world", "staging"))
+	t.Setenv("TILEFENCE_WORLD", "staging")
+	require.Equal(t, "10.0.0.2:7000", owner(statusOK))
+	require.Contains(t, owner(statusUsage, "-world", "Not a world"), "-world: ")
+}
+
 // TestDeadLettersOnServers: letters that can be read are published to subscribers and removed.
 func TestDeadLettersOnServers(t *testing.T) {
 	addrs, delivery := stacktest.Redis(t), stacktest.Fanout(t)
