@@ -36,9 +36,10 @@ type consumers struct {
 // than consumersAfter.
 const consumersPage = 512
 
-// silentAfter is for how long a consumer may leave its mark on a tile unrenewed: a bridge renews it every 40 s at
-// least, give or take a quarter, and a checkpointer every 20 s. The mark itself stays for two minutes.
-const silentAfter = time.Minute
+// silentAfter is for how long a consumer may leave its mark on a tile unrenewed, of marks that hold the trim floor for
+// lease (tile.Config.MarkLease): half of it, since a bridge renews within that, bridge.Config.RenewEvery. By default
+// that is a minute; a bridge renews every 30 to 40 s, and a checkpointer every 20 s, with nothing to copy too.
+func silentAfter(lease time.Duration) time.Duration { return max(lease/2, consumersAfter) }
 
 // watch looks at a page of the tiles each second until ctx ends.
 func (c *consumers) watch(ctx context.Context) error {

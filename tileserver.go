@@ -160,7 +160,7 @@ func NewTileServer(
 	s.conditions.more(b.Checked)
 	s.worlds = newWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable}, []any{b.Fanout, b.Workers})
 	s.consumers.host, s.consumers.log, s.consumers.after = s.host, b.Log, consumersAfter
-	s.consumers.silent = silentAfter
+	s.consumers.silent = silentAfter(c.Host.Tile.MarkLease)
 	return s, nil
 }
 
