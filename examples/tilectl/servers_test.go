@@ -125,7 +125,8 @@ func TestNamedWorld(t *testing.T) {
 		store     fence.Store
 		contact   string
 	}{{s.seams.Authority, s.seams.Store, "10.0.0.1:7000"}, {authority, named, "10.0.0.2:7000"}} {
-		grant, err := w.authority.Claim(t.Context(), fence.Claim{Tile: s.id, Contact: w.contact, ID: fence.NewClaimID()})
+		claim := fence.Claim{Tile: s.id, Contact: w.contact, ID: fence.NewClaimID()}
+		grant, err := w.authority.Claim(t.Context(), claim)
 		require.NoError(t, err)
 		_, err = w.store.Rebase(t.Context(), fence.Rebase{Tile: s.id, Epoch: grant.Epoch, Contact: w.contact, Seq: 1,
 			Blob: []byte("state")})
