@@ -346,7 +346,11 @@ func TestAdmission(t *testing.T) {
 
 	c := s.watch(t, func(c *relayclient.Config) { c.Header = http.Header{"Authorization": {"let me in"}} }, tileA,
 		tileB)
-	eventually(t, func() bool { return c.Stats().Syncs == 1 }, "the allowed tile is served")
+	eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.Stats().Syncs == 1 && len(c.refused) > 0
+	}, "the allowed tile is served, and the other refused")
 	c.mu.Lock()
 	require.Equal(t, []relayclient.Refusal{{Tile: tileB.String(), Code: relaypb.Code_CODE_FORBIDDEN,
 		Message: "not allowed"}}, c.refused)
