@@ -131,19 +131,20 @@ func (a *Authority) attempt(
 	ctx context.Context, do func(context.Context, *pgxpool.Conn) error,
 	acquire func(context.Context) (*pgxpool.Conn, error),
 ) *failure {
+	asked := time.Now()
 	conn, err := acquire(ctx)
 	if err != nil {
 		return &failure{cause: err}
 	}
 	defer conn.Release()
-	a.servers.meet(conn)
+	a.servers.meet(conn, asked)
 	if err = do(ctx, conn); err == nil {
 		return nil
 	}
 	fail := classify(err)
 	switch {
 	case fail.readOnly:
-		fail.again = a.servers.leave(a.pool, conn)
+		fail.again = a.servers.leave(ctx, a.pool, conn)
 	case fail.again:
 		_ = conn.Conn().Close(ctx) // the error says more; the pool drops it
 	}

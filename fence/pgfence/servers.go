@@ -1,6 +1,7 @@
 package pgfence
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -18,29 +19,30 @@ type servers struct {
 	left time.Time // when all connections were last given up
 }
 
-// metAt is where a connection keeps when it was first used.
+// metAt is where a connection keeps when the call that used it first asked for it.
 const metAt = "tilefence.met"
 
-// meet notes when a connection is used for the first time.
-func (s *servers) meet(conn *pgxpool.Conn) {
+// meet notes that a call which asked for a connection at that time has been given this one. The connection may be
+// older, so one that was handed out just before the others were given up counts as one of them.
+func (s *servers) meet(conn *pgxpool.Conn, asked time.Time) {
 	if notes := conn.Conn().PgConn().CustomData(); notes[metAt] == nil {
-		notes[metAt] = time.Now()
+		notes[metAt] = asked
 	}
 }
 
-// leave gives up all connections of the pool, idle ones at once, because this one takes no writes. It reports whether
-// another attempt may find a server that does. One that is older than the last change is closed when it is released.
-func (s *servers) leave(pool *pgxpool.Pool, conn *pgxpool.Conn) bool {
+// leave closes the connection, which takes no writes, and gives up all others of the pool. It reports whether another
+// attempt may find a server that does; if not, the connection stays.
+func (s *servers) leave(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	met, _ := conn.Conn().PgConn().CustomData()[metAt].(time.Time)
-	switch {
-	case met.Before(s.left):
-		return true
-	case time.Since(s.left) < leaveEvery:
-		return false
+	old, again := met.Before(s.left), time.Since(s.left) >= leaveEvery
+	if !old && again {
+		s.left = time.Now()
+		pool.Reset()
 	}
-	s.left = time.Now()
-	pool.Reset()
-	return true
+	s.mu.Unlock()
+	if old || again {
+		_ = conn.Conn().Close(ctx) // the pool drops it
+	}
+	return old || again
 }
