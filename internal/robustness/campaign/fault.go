@@ -75,7 +75,7 @@ func (d *damage) heal(ctx context.Context) error {
 // Faults returns every kind of fault, in the order of the report.
 func Faults() []*Fault {
 	return slices.Concat(processFaults(), serverFaults(), storeFaults(), forgottenFaults(), networkFaults(),
-		clockFaults(), partFaults())
+		clockFaults(), forgedFaults(), partFaults())
 }
 
 // FindFault returns the fault called name.
