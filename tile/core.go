@@ -28,7 +28,7 @@ type core struct {
 	cfg     *Config
 	desk    *desk
 	history *history.History
-	vigil   *vigil
+	replays *replayWatch
 	watch   watch.Owner    // what a follower sees; empty in a processor that does not follow
 	beside  sync.WaitGroup // goroutines that wait for a back end or a successor beside the loop
 	differs bool           // this follower's state was not the owner's when they were last compared

@@ -31,7 +31,7 @@ type tileOwner struct {
 	repairing func(context.Context) error // a repair that was begun and is not finished; nil: none
 
 	successor fence.Owner // which the tile was handed to
-	pulse     *pulse
+	heartbeat *heartbeat
 	asking    asking
 	portion   portion
 	dilation  dilation
@@ -223,8 +223,8 @@ func (o *tileOwner) fold(ctx context.Context, at fence.Position) error {
 	}
 	refresh := o.next()
 	refresh.Prev = at
-	o.pulse.begin(ctx, refresh, "Apply", nil)
-	defer o.pulse.end()
+	o.heartbeat.begin(ctx, refresh, "Apply", nil)
+	defer o.heartbeat.end()
 	o.history.Actions.Senders = b.senders()
 	defer func() { o.history.Actions.Senders = nil }()
 	return o.history.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))

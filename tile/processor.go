@@ -49,12 +49,12 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	all := &core{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
 		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
-	all.vigil = &vigil{core: all, hung: make(chan struct{})}
-	all.history.Watch, all.history.Actions.Interval = all.vigil, c.TickInterval
+	all.replays = newReplayWatch(all)
+	all.history.Watch, all.history.Actions.Interval = all.replays, c.TickInterval
 	right := &title{core: all}
 	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
 	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		pulse: newPulse(all), asking: asking{core: all}, dilation: dilation{core: all},
+		heartbeat: newHeartbeat(all), asking: asking{core: all}, dilation: dilation{core: all},
 		snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)},
 		lapse:     &lapse{core: all, title: right, answers: make(chan looked, 1)}}
 	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {
@@ -81,9 +81,9 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	if !p.desk.begin() {
 		return fence.ErrAlreadyRun
 	}
-	err := p.attended(ctx, p.acquire)
+	err := p.acquireWatched(ctx)
 	if err == nil {
-		err = p.owner.watched(ctx)
+		err = p.owner.serveWatched(ctx)
 	}
 	if failed, ok := errors.AsType[*RulesError](err); ok {
 		p.rulesFailed(failed)

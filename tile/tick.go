@@ -13,7 +13,7 @@ import (
 func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	began := time.Now()
 	h := o.history
-	if beats := o.pulse.count(); beats > 0 {
+	if beats := o.heartbeat.count(); beats > 0 {
 		o.reminder.Warn("the game's rules take longer than a tick; ticks are missed", "tick", h.Tick, "missed", missed,
 			"interval", o.cfg.TickInterval)
 		// The owner hash has moved on by as many ticks, of which one may be this: time goes no faster than clocks.
@@ -21,9 +21,9 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	}
 	h.Advance()
 	subs := o.admit()
-	o.pulse.begin(ctx, o.next(), "Resolve", subs)
+	o.heartbeat.begin(ctx, o.next(), "Resolve", subs)
 	pending, resolve := o.resolve(subs)
-	o.pulse.end()
+	o.heartbeat.end()
 	info := TickInfo{Tile: o.tile, Tick: h.Tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
 	if pending == nil {
 		h.Heat.Decay(h.Tick)
