@@ -33,8 +33,8 @@ func (o *tileOwner) serveWatched(ctx context.Context) error {
 	}
 }
 
-// quarantineHung quarantines a tile at whose history the rules hang. The goroutine that was left behind no longer counts
-// among the take-overs.
+// quarantineHung quarantines a tile at whose history the rules hang. The goroutine that was left behind no longer
+// counts among the take-overs.
 func (a *acquisition) quarantineHung(ctx context.Context) error {
 	if a.paced != nil {
 		a.paced()

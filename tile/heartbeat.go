@@ -17,8 +17,8 @@ var ErrHangs = errors.New("the call does not return")
 const stuckAfter = 2 * time.Second
 
 // heartbeat refreshes the owner hash beside the loop while the rules compute for longer than it may stay unchanged. An
-// owner whose rules are slow is late, not dead, and a follower that took the tile from it would be as slow. Rules that do
-// not return lose their tile. Nothing else may be committed while a refresh is under way.
+// owner whose rules are slow is late, not dead, and a follower that took the tile from it would be as slow. Rules that
+// do not return lose their tile. Nothing else may be committed while a refresh is under way.
 type heartbeat struct {
 	*core
 	dog *watchdog.Watchdog // guards the rest
@@ -41,7 +41,8 @@ func newHeartbeat(c *core) *heartbeat {
 func (h *heartbeat) begin(ctx context.Context, c fence.Commit, call string, subs []submission) {
 	h.dog.Start(func() {
 		h.ctx, h.next, h.call, h.subs = ctx, c, call, subs
-		// The processor chose how many intents the call is about, so their number alone must not be why it takes too long.
+		// The processor chose how many intents the call is about, so their number alone must not be why it takes too
+		// long.
 		h.limit = h.cfg.RulesTimeout + time.Duration(max(0, len(subs)-1))*h.cfg.TickInterval/4
 	})
 }

@@ -35,7 +35,8 @@ func forgeFrames(ctx context.Context, r *run, _ victim) error {
 			return err
 		}
 		epoch := []fence.Epoch{at.Epoch + 1, at.Epoch + 1000, fence.MaxNumber}[r.rng.IntN(3)]
-		c := fence.Commit{Tile: id, Epoch: epoch, Contact: "stranger", Prev: at, Payload: []byte("forged"), Install: true}
+		c := fence.Commit{Tile: id, Epoch: epoch, Contact: "stranger", Prev: at, Payload: []byte("forged"),
+			Install: true}
 		entry := c.Entry()
 		if r.rng.IntN(4) == 0 {
 			rebase := fence.Rebase{Tile: id, Epoch: epoch, Contact: "stranger", Seq: at.Seq + fence.RebaseJump}
@@ -78,7 +79,8 @@ func raiseMarks(ctx context.Context, r *run, _ victim) error {
 			return err
 		}
 		shown := []fence.Epoch{o.Epoch + 1, o.Epoch + 1000, fence.MaxNumber}[r.rng.IntN(3)]
-		marks[id] = []any{"shown", uint64(shown), "bridge", uint64(fence.MaxNumber), "checkpoint", uint64(fence.MaxNumber)}
+		marks[id] = []any{"shown", uint64(shown), "bridge", uint64(fence.MaxNumber),
+			"checkpoint", uint64(fence.MaxNumber)}
 	}
 	for id, fields := range marks {
 		if err := r.cluster.client.HSet(ctx, fence.KeysOf(id).Marks, fields...).Err(); err != nil {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Watchdog watches one call at a time, from Start to Stop. While the call goes on, check is called at each interval with
-// the duration of the call so far. That is counted in intervals, not read from a clock: a process that was paused has not
-// hung. A check that returns false gives the call up for good: Hung is closed, and Stop ends its goroutine.
+// Watchdog watches one call at a time, from Start to Stop. While the call goes on, check is called at each interval
+// with the duration of the call so far. That is counted in intervals, not read from a clock: a process that was paused
+// has not hung. A check that returns false gives the call up for good: Hung is closed, and Stop ends its goroutine.
 type Watchdog struct {
 	interval time.Duration
 	check    func(took time.Duration) bool
