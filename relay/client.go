@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -19,7 +19,7 @@ type client struct {
 	hubs   *registry
 	wire   *socket.Conn
 	form   form
-	guest  *door.Guest
+	sess   *gate.Session
 	share  *share
 	opened time.Time
 	// what it is sent when nothing else is; the same bytes for all clients of its form
@@ -143,7 +143,7 @@ func (c *client) sweep(now time.Time) {
 	switch {
 	case c.overdue(now, 2*cfg.closeTimeout, cfg.SlowTimeout):
 		_ = c.wire.Close() // its writer is in the middle of something
-	case c.guest.Expired(now):
+	case c.sess.Expired(now):
 		c.expire()
 	case now.Sub(c.wire.Heard()) > cfg.PingInterval*5/2:
 		if c.shut(relaypb.CloseIdle, "no answer to pings", false) {
@@ -182,24 +182,24 @@ func (c *client) reply(frame []byte) {
 
 // session tells the client how long its session lasts, if it ends.
 func (c *client) session() {
-	if left := c.guest.Left(time.Now()); left > 0 {
+	if left := c.sess.Remaining(time.Now()); left > 0 {
 		c.force(prepare(c.form, sessionMessage(left)))
 	}
 }
 
 // refresh takes a new token of the client's.
 func (c *client) refresh(token string) {
-	if err := c.guest.Refresh(token); err != nil {
-		c.cfg.refusals.Info("session not refreshed", "remote", c.guest.Remote(), "actor", c.guest.Actor(), "error", err)
+	if err := c.sess.Refresh(token); err != nil {
+		c.cfg.refusals.Info("session not refreshed", "remote", c.sess.Remote(), "actor", c.sess.Actor(), "error", err)
 		c.refuse("", relaypb.Code_CODE_UNAUTHENTICATED, "the token was not accepted")
 		return
 	}
-	c.reply(prepare(c.form, sessionMessage(c.guest.Left(time.Now()))))
+	c.reply(prepare(c.form, sessionMessage(c.sess.Remaining(time.Now()))))
 }
 
 // info describes the connection.
 func (c *client) info() ClientInfo {
-	return ClientInfo{Remote: c.guest.Remote(), Actor: c.guest.Actor(), Subprotocol: c.form.encoding().Subprotocol()}
+	return ClientInfo{Remote: c.sess.Remote(), Actor: c.sess.Actor(), Subprotocol: c.form.encoding().Subprotocol()}
 }
 
 func (c *client) refuse(tile string, code relaypb.Code, text string) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
@@ -32,22 +32,22 @@ func (r *Relay) Handler() http.Handler {
 }
 
 func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
-	guest, err := r.door.Knock(req)
+	sess, err := r.gate.Accept(req)
 	if err != nil {
 		r.refuse(w, req, err)
 		return
 	}
 	r.awaitRun(req.Context())
 	if !r.life.admit() {
-		guest.Leave()
+		sess.Close()
 		r.count.refused.Add(1)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the relay takes no more clients; try another one", http.StatusServiceUnavailable)
 		return
 	}
-	c, first, ok := r.accept(w, req, guest)
+	c, first, ok := r.accept(w, req, sess)
 	if !ok {
-		guest.Leave()
+		sess.Close()
 		r.count.refused.Add(1)
 		r.life.dismiss()
 		return
@@ -56,11 +56,11 @@ func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
 	r.serve(c, req, first)
 }
 
-// refuse answers a request that the door turns away.
+// refuse answers a request that the gate turns away.
 func (r *Relay) refuse(w http.ResponseWriter, req *http.Request, err error) {
 	r.count.refused.Add(1)
 	r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", err)
-	door.Answer(w, err)
+	gate.Answer(w, err)
 }
 
 // awaitRun waits a little for Run, if it has not begun.
@@ -81,7 +81,7 @@ func (r *Relay) awaitRun(ctx context.Context) {
 // accept decides over a request and upgrades it; ok is false when the response says why not. The response to a
 // handshake that names the first subscription waits for what the client is sent then.
 func (r *Relay) accept(
-	w http.ResponseWriter, req *http.Request, guest *door.Guest,
+	w http.ResponseWriter, req *http.Request, sess *gate.Session,
 ) (c *client, first *relaypb.Subscribe, ok bool) {
 	encoding, ok := offered(req)
 	if !ok {
@@ -98,18 +98,18 @@ func (r *Relay) accept(
 		w.Header().Set(relaypb.SubscribedHeader, "1")
 	}
 	var refused error
-	c = r.newClient(guest, encoding)
+	c = r.newClient(sess, encoding)
 	offer := socket.Offer{Subprotocol: encoding.Subprotocol(), Origins: r.cfg.Origins, Deflate: true,
 		Hold: first != nil}
 	wire, err := socket.Accept(w, req, offer, r.cfg.inboundBytes, &r.count.bytesOut, func() error {
-		refused = guest.Identify(req)
+		refused = sess.Identify(req)
 		return refused
 	})
 	if err != nil {
 		r.cfg.refusals.Info("client refused", "remote", req.RemoteAddr, "error", cmp.Or(refused, err))
 		if refused != nil {
 			offer.Hold = false
-			door.Refuse(w, req, offer, refused)
+			gate.Refuse(w, req, offer, refused)
 		}
 		return nil, nil, false
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
@@ -26,7 +26,7 @@ type Relay struct {
 	checker *checker
 	marker  *marker
 	syncs   *syncBudget // of all clients
-	door    *door.Door
+	gate    *gate.Gate
 	backlog *backlog
 	crew    *writers
 	shares  shares
@@ -53,7 +53,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
 		syncs: newSyncBudget(relaySyncRate), crew: newWriters(), heartbeats: heartbeats(c.PingInterval / 2)}
-	if r.door, err = door.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
+	if r.gate, err = gate.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}
 	r.backlog = newBacklog(&r.cfg)
@@ -87,7 +87,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.life.advance(serving, closing)
 	r.life.advance(draining, closing)
-	r.door.Close()
+	r.gate.Close()
 	r.closeClients()
 	r.life.cancel()
 	r.life.advance(closing, stopped)
@@ -138,9 +138,9 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		r.mu.Unlock()
 	}
 	r.enter(c)
-	if err := c.guest.Admit(req, register, c.makePlace); err != nil {
+	if err := c.sess.Register(req, register, c.makePlace); err != nil {
 		register() // it takes a moment to close it
-		r.cfg.refusals.Info("client ended", "remote", c.guest.Remote(), "error", err)
+		r.cfg.refusals.Info("client ended", "remote", c.sess.Remote(), "error", err)
 		c.end()
 	}
 	if r.life.reached(draining) {
@@ -159,11 +159,11 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go c.run(func() {
 		defer r.life.dismiss()
-		c.guest.Leave()
+		c.sess.Close()
 		r.mu.Lock()
 		delete(r.clients, c)
 		r.mu.Unlock()
-		if c.guest.Holder() != "" {
+		if c.sess.Holder() != "" {
 			r.shares.leave(c.share)
 		}
 	})
@@ -172,7 +172,7 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 
 // enter gives a client its share of the relay.
 func (r *Relay) enter(c *client) {
-	holder, stranger := c.guest.Holder(), c.guest.Actor() == ""
+	holder, stranger := c.sess.Holder(), c.sess.Actor() == ""
 	switch {
 	case holder == "":
 		return // it has one alone
@@ -198,10 +198,10 @@ func (r *Relay) allClients() []*client {
 // EndActor closes the connections of an actor with status 4004 and returns how many. It does not keep the actor out:
 // make Authenticate refuse first. Of a handshake under way, Authenticate is asked again.
 func (r *Relay) EndActor(actor string) int {
-	r.door.Ending()
+	r.gate.Ending()
 	ended := 0
 	for _, c := range r.allClients() {
-		if actor != "" && c.guest.Actor() == actor && c.end() {
+		if actor != "" && c.sess.Actor() == actor && c.end() {
 			ended++
 		}
 	}
@@ -211,7 +211,7 @@ func (r *Relay) EndActor(actor string) int {
 // EndTile closes the connections that watch a tile with status 4004 and returns how many. It does not keep them from
 // watching it again: make AuthorizeTile refuse first. Over a subscription under way, AuthorizeTile decides again.
 func (r *Relay) EndTile(tile fence.TileID) int {
-	r.door.Ending()
+	r.gate.Ending()
 	ended := 0
 	for _, c := range r.hubs.watchers(tile) {
 		if c.shut(relaypb.CloseEnded, endedReason, false) {
@@ -221,10 +221,10 @@ func (r *Relay) EndTile(tile fence.TileID) int {
 	return ended
 }
 
-// newClient makes a client for a guest; the connection is not there yet.
-func (r *Relay) newClient(guest *door.Guest, e relaypb.Encoding) *client {
+// newClient makes a client for a session; the connection is not there yet.
+func (r *Relay) newClient(sess *gate.Session, e relaypb.Encoding) *client {
 	c := &client{
-		cfg: &r.cfg, count: &r.count, hubs: r.hubs, form: form(e), guest: guest, opened: time.Now(),
+		cfg: &r.cfg, count: &r.count, hubs: r.hubs, form: form(e), sess: sess, opened: time.Now(),
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)

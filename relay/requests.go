@@ -42,7 +42,7 @@ func (c *client) over(how string) {
 		c.hubs.count(s, false)
 	}
 	code, reason := c.cause()
-	c.cfg.Logger.Debug("client closed", "remote", c.guest.Remote(), "code", code, "reason", reason)
+	c.cfg.Logger.Debug("client closed", "remote", c.sess.Remote(), "code", code, "reason", reason)
 	hook.Call(c.cfg.Hooks.ClientClosed, ClientClosedInfo{ClientInfo: c.info(), Code: code, Reason: reason,
 		Open: time.Since(c.opened), Bytes: c.wire.Sent()})
 }
@@ -75,7 +75,7 @@ func (c *client) serveMessage() (how string) {
 // receive serves one message from the client.
 func (c *client) receive(op byte, data []byte) {
 	now := time.Now()
-	if c.guest.Expired(now) {
+	if c.sess.Expired(now) {
 		c.expire()
 		return
 	}
@@ -234,13 +234,13 @@ func (c *client) decide(tile fence.TileID, areas fence.AreaSet, f func()) {
 		f()
 		return
 	}
-	err := c.guest.Authorize(func(ctx context.Context, who session.Identity) error {
+	err := c.sess.Authorize(func(ctx context.Context, who session.Identity) error {
 		return c.cfg.AuthorizeTile(ctx, who, tile, areas)
 	}, f)
 	if err == nil {
 		return
 	}
-	c.cfg.refusals.Info("tile refused", "remote", c.guest.Remote(), "actor", c.guest.Actor(), "tile", tile,
+	c.cfg.refusals.Info("tile refused", "remote", c.sess.Remote(), "actor", c.sess.Actor(), "tile", tile,
 		"areas", areas.List(), "error", err)
 	c.part(tile)
 	c.refuse(tile.String(), relaypb.Code_CODE_FORBIDDEN, "not allowed")
@@ -248,7 +248,7 @@ func (c *client) decide(tile fence.TileID, areas fence.AreaSet, f func()) {
 
 // join makes the subscription of a tile.
 func (c *client) join(tile fence.TileID, areas fence.AreaSet, have clientState) {
-	holder := c.guest.Holder()
+	holder := c.sess.Holder()
 	for {
 		c.awaitTurn(tile)
 		h := c.hubs.open(tile, holder)
@@ -256,7 +256,7 @@ func (c *client) join(tile fence.TileID, areas fence.AreaSet, have clientState) 
 			c.refuse(tile.String(), relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.guest.Remote(), holder: holder, areas: areas,
+		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.sess.Remote(), holder: holder, areas: areas,
 			has: have}
 		if s.join() {
 			c.subs[tile] = s

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -34,9 +34,9 @@ func inBubble(t *testing.T, cfg *Config, f func(w *world, r *Relay)) {
 	})
 }
 
-// stranger is a guest of the relay's that has said nothing of itself.
-func stranger(r *Relay) *door.Guest {
-	g, err := r.door.Knock(&http.Request{})
+// stranger is a session of the relay's that has said nothing of itself.
+func stranger(r *Relay) *gate.Session {
+	g, err := r.gate.Accept(&http.Request{})
 	if err != nil {
 		panic(err)
 	}

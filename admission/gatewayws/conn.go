@@ -13,7 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/session"
@@ -25,8 +25,8 @@ import (
 type conn struct {
 	cfg     *Config
 	gateway Admitter
-	door    *door.Door
-	guest   *door.Guest
+	gate    *gate.Gate
+	sess    *gate.Session
 	wire    *socket.Conn
 	tile    atomic.Uint64 // of the last movement or action
 	opened  time.Time
@@ -46,8 +46,8 @@ type conn struct {
 	asked    time.Time          // when it was last pinged
 }
 
-func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wire *socket.Conn, c *crew) *conn {
-	s := &conn{cfg: cfg, gateway: gateway, door: d, guest: guest, wire: wire, crew: c, opened: time.Now()}
+func newConn(cfg *Config, gateway Admitter, d *gate.Gate, sess *gate.Session, wire *socket.Conn, c *crew) *conn {
+	s := &conn{cfg: cfg, gateway: gateway, gate: d, sess: sess, wire: wire, crew: c, opened: time.Now()}
 	s.room.L = &s.mu
 	return s
 }
@@ -55,7 +55,7 @@ func newConn(cfg *Config, gateway Admitter, d *door.Door, guest *door.Guest, wir
 // serve returns when the connection has ended and its intents are finished. They do not end with it: outcomes that
 // come later reach only the ledger, where the client's retry finds them.
 func (s *conn) serve(ctx context.Context) {
-	hook.Call(s.cfg.Hooks.Opened, ConnInfo{Actor: s.guest.Actor()})
+	hook.Call(s.cfg.Hooks.Opened, ConnInfo{Actor: s.sess.Actor()})
 	s.mu.Lock()
 	s.beat = time.AfterFunc(s.untilBeat(), s.ping)
 	s.mu.Unlock()
@@ -69,17 +69,17 @@ func (s *conn) serve(ctx context.Context) {
 	s.beat.Stop()
 	s.mu.Unlock()
 	_ = s.wire.Close()
-	hook.Call(s.cfg.Hooks.Closed, ConnInfo{Actor: s.guest.Actor(), Open: time.Since(s.opened), Err: err})
+	hook.Call(s.cfg.Hooks.Closed, ConnInfo{Actor: s.sess.Actor(), Open: time.Since(s.opened), Err: err})
 }
 
 // enterGame lets the game do what it does for a player who comes, and tells the client how long the session lasts.
 func (s *conn) enterGame(ctx context.Context) error {
 	if s.cfg.Enter != nil {
-		err := s.door.Call(ctx, func(ctx context.Context) error { return s.cfg.Enter(ctx, s.guest.Who()) })
+		err := s.gate.Call(ctx, func(ctx context.Context) error { return s.cfg.Enter(ctx, s.sess.Identity()) })
 		if err != nil {
-			s.cfg.refusals.Warn("player could not enter", "actor", s.guest.Actor(), "error", err)
+			s.cfg.refusals.Warn("player could not enter", "actor", s.sess.Actor(), "error", err)
 			status, reason := socket.ClosePolicy, "not let in"
-			if errors.Is(err, door.ErrLate) { // says nothing about the player
+			if errors.Is(err, gate.ErrTimeout) { // says nothing about the player
 				status, reason = socket.CloseTryLater, "the game took too long"
 			}
 			s.leave(socket.CloseFrame(status, reason))
@@ -87,7 +87,7 @@ func (s *conn) enterGame(ctx context.Context) error {
 			return err
 		}
 	}
-	if left := s.guest.Left(time.Now()); left > 0 {
+	if left := s.sess.Remaining(time.Now()); left > 0 {
 		s.write(answerFrame{Session: &sessionFrame{left.Milliseconds()}})
 	}
 	return nil
@@ -95,7 +95,7 @@ func (s *conn) enterGame(ctx context.Context) error {
 
 // untilBeat is when the client is to be looked at again.
 func (s *conn) untilBeat() time.Duration {
-	if left := s.guest.Left(time.Now()); left > 0 {
+	if left := s.sess.Remaining(time.Now()); left > 0 {
 		return min(left, s.cfg.PingInterval)
 	}
 	return s.cfg.PingInterval
@@ -161,7 +161,7 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	// In the reader's own goroutine, so that a client that sends nonsense faster than it reads answers is not read any
 	// more.
 	defer s.done()
-	hook.Call(s.cfg.Hooks.Answered, AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Code: refused.Code})
+	hook.Call(s.cfg.Hooks.Answered, AnswerInfo{Actor: s.sess.Actor(), Kind: f.Kind, Code: refused.Code})
 	s.write(refused.frame(f.ID))
 	return nil
 }
@@ -207,7 +207,7 @@ func (s *conn) over(now time.Time) *socket.FrameError {
 	switch {
 	case s.ended != nil:
 		return s.ended
-	case s.guest.Expired(now):
+	case s.sess.Expired(now):
 		return errExpired
 	}
 	return nil
@@ -280,16 +280,16 @@ func (s *conn) answer(ctx context.Context, f *intentFrame) answerFrame {
 }
 
 func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration) answerFrame {
-	info := AnswerInfo{Actor: s.guest.Actor(), Kind: f.Kind, Outcome: answer.Outcome, Took: took}
+	info := AnswerInfo{Actor: s.sess.Actor(), Kind: f.Kind, Outcome: answer.Outcome, Took: took}
 	frame := answer.frame(f.ID)
 	if err != nil {
 		e := describe(err)
 		switch e.Code {
 		case CodeUnavailable: // one for each intent while a tile has no owner; Hooks.Answered counts them
-			s.cfg.Logger.Debug("intent could not be delivered", "actor", s.guest.Actor(), "kind", f.Kind,
+			s.cfg.Logger.Debug("intent could not be delivered", "actor", s.sess.Actor(), "kind", f.Kind,
 				"tile", f.Tile, "error", err)
 		case CodeInternal:
-			s.cfg.refusals.Warn("intent failed", "actor", s.guest.Actor(), "kind", f.Kind, "tile", f.Tile, "error", err)
+			s.cfg.refusals.Warn("intent failed", "actor", s.sess.Actor(), "kind", f.Kind, "tile", f.Tile, "error", err)
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)
 	}
@@ -302,7 +302,7 @@ func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration
 func (s *conn) guarded(ctx context.Context, f *intentFrame) (a Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			s.cfg.refusals.Error("panic at the gateway", "actor", s.guest.Actor(), "kind", f.Kind, "panic", v, "stack",
+			s.cfg.refusals.Error("panic at the gateway", "actor", s.sess.Actor(), "kind", f.Kind, "panic", v, "stack",
 				string(debug.Stack()))
 			a, err = Answer{}, errPanic
 		}
@@ -325,7 +325,7 @@ func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Kind == kindRefresh {
 		return s.refresh(f.Token)
 	}
-	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.guest.Who()), intentTimeout)
+	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.sess.Identity()), intentTimeout)
 	defer cancel()
 	switch f.Kind {
 	case admission.Ask:
@@ -341,13 +341,13 @@ func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
-	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.guest.Actor(), Body: f.Body})
+	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.sess.Actor(), Body: f.Body})
 	return Answer{Outcome: outcome}, err
 }
 
 func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {
 	s.tile.Store(uint64(f.Tile))
-	art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.guest.Actor(), Asset: f.Asset,
+	art, err := s.gateway.Act(ctx, admission.Action{ID: f.Action, Actor: s.sess.Actor(), Asset: f.Asset,
 		Cost: f.Cost, Tile: f.Tile, Body: f.Body})
 	if err != nil {
 		return Answer{}, err
@@ -356,7 +356,7 @@ func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {
 }
 
 func (s *conn) ask(ctx context.Context, f *intentFrame) (Answer, error) {
-	art, err := s.gateway.Outcome(ctx, s.guest.Actor(), f.Action)
+	art, err := s.gateway.Outcome(ctx, s.sess.Actor(), f.Action)
 	if err == nil && art.Open() {
 		err = &admission.PendingError{Artifact: art, Err: errNoOutcome}
 	}
@@ -368,8 +368,8 @@ func (s *conn) ask(ctx context.Context, f *intentFrame) (Answer, error) {
 
 // refresh takes a new token of the client's.
 func (s *conn) refresh(token string) (Answer, error) {
-	if err := s.guest.Refresh(token); err != nil {
-		s.cfg.refusals.Info("session not refreshed", "actor", s.guest.Actor(), "error", err)
+	if err := s.sess.Refresh(token); err != nil {
+		s.cfg.refusals.Info("session not refreshed", "actor", s.sess.Actor(), "error", err)
 		return Answer{}, errToken
 	}
 	s.mu.Lock()
@@ -377,7 +377,7 @@ func (s *conn) refresh(token string) (Answer, error) {
 		s.beat.Reset(s.untilBeat())
 	}
 	s.mu.Unlock()
-	return Answer{session: &sessionFrame{s.guest.Left(time.Now()).Milliseconds()}}, nil
+	return Answer{session: &sessionFrame{s.sess.Remaining(time.Now()).Milliseconds()}}, nil
 }
 
 func (s *conn) write(f answerFrame) {
@@ -406,7 +406,7 @@ func (s *conn) ping() {
 	switch {
 	case over:
 		return
-	case s.guest.Expired(now):
+	case s.sess.Expired(now):
 		s.leave(socket.CloseFrame(errExpired.Status, errExpired.Reason))
 		return
 	case deaf:

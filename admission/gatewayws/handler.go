@@ -9,7 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
@@ -18,7 +18,7 @@ import (
 // Handler serves clients. Create one with New. It is an http.Handler.
 type Handler struct {
 	gateway Admitter
-	door    *door.Door
+	gate    *gate.Gate
 	cfg     Config
 
 	mu       sync.Mutex
@@ -50,11 +50,11 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 		}
 		return who, err
 	}
-	d, err := door.New(named, c.Sessions, c.MaxClients)
+	d, err := gate.New(named, c.Sessions, c.MaxClients)
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{gateway: gateway, door: d, cfg: c, sessions: map[*conn]struct{}{}}, nil
+	return &Handler{gateway: gateway, gate: d, cfg: c, sessions: map[*conn]struct{}{}}, nil
 }
 
 // ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
@@ -66,40 +66,40 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 // the last four, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired, 1013 for
 // 503 and 429, otherwise 1008, and the same words.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	guest, err := h.door.Knock(r)
+	sess, err := h.gate.Accept(r)
 	if err != nil {
 		h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", err)
-		door.Answer(w, err)
+		gate.Answer(w, err)
 		return
 	}
 	if !offers(r, Subprotocol) {
-		guest.Leave()
+		sess.Close()
 		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol, http.StatusBadRequest)
 		return
 	}
 	if !h.admit() {
-		guest.Leave()
+		sess.Close()
 		turnAway(w)
 		return
 	}
 	var refused error
 	offer := socket.Offer{Subprotocol: Subprotocol, Origins: h.cfg.Origins, AnyOrigin: h.cfg.AnyOrigin}
 	wire, err := socket.Accept(w, r, offer, maxFrame, nil, func() error {
-		refused = guest.Identify(r)
+		refused = sess.Identify(r)
 		return refused
 	})
 	if err != nil {
-		guest.Leave()
+		sess.Close()
 		defer h.dismiss(nil)
 		if refused != nil {
 			h.cfg.refusals.Info("client refused", "remote", r.RemoteAddr, "error", refused)
-			door.Refuse(w, r, offer, refused)
+			gate.Refuse(w, r, offer, refused)
 			return
 		}
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	h.start(r, newConn(&h.cfg, h.gateway, h.door, guest, wire, &h.crew))
+	h.start(r, newConn(&h.cfg, h.gateway, h.gate, sess, wire, &h.crew))
 }
 
 func offers(r *http.Request, subprotocol string) bool {
@@ -150,7 +150,7 @@ func (h *Handler) dismiss(s *conn) {
 // let this one in any more.
 func (h *Handler) start(r *http.Request, s *conn) {
 	var away []byte
-	err := s.guest.Admit(r, func() {
+	err := s.sess.Register(r, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.draining {
@@ -171,7 +171,7 @@ func (h *Handler) start(r *http.Request, s *conn) {
 			s.leave(away)
 			s.cut()
 		}
-		s.guest.Leave()
+		s.sess.Close()
 		h.dismiss(s)
 	}()
 }
@@ -179,7 +179,7 @@ func (h *Handler) start(r *http.Request, s *conn) {
 // EndActor closes the connections of an actor with status 4004 and returns how many. Intents under way are finished. It
 // does not keep the actor out: make the authentication refuse first. Of a handshake under way, it is asked again.
 func (h *Handler) EndActor(actor string) int {
-	return h.end(func(s *conn) bool { return s.guest.Actor() == actor })
+	return h.end(func(s *conn) bool { return s.sess.Actor() == actor })
 }
 
 // EndTile closes the connections whose last movement or action was for a tile, likewise. It does not keep them from
@@ -189,7 +189,7 @@ func (h *Handler) EndTile(tile fence.TileID) int {
 }
 
 func (h *Handler) end(which func(*conn) bool) int {
-	h.door.Ending()
+	h.gate.Ending()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	ended := 0

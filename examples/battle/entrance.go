@@ -16,7 +16,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/door"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -164,7 +164,7 @@ func (l *lobby) ask(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating, Players: []match.Player{{ID: who.Actor}},
-		Source: door.Source(r)}
+		Source: gate.Source(r)}
 	for _, token := range in.Friends {
 		friend, err := game.PlayerKeys(l.options.secret).Verify(token)
 		if err != nil {

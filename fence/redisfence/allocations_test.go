@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/lane"
+	"github.com/tilefence/tilefence/internal/groupcommit"
 )
 
 // TestCommitAllocations bounds what a commit allocates on its way to the connection, which go-redis adds three to, and
@@ -18,7 +18,7 @@ func TestCommitAllocations(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	s, err := New(client, nil)
 	require.NoError(t, err)
-	l := &lane.Lane[*request]{Calls: 1, Bytes: 1, Send: func(context.Context, []*request) {}}
+	l := &groupcommit.Queue[*request]{Calls: 1, Bytes: 1, Send: func(context.Context, []*request) {}}
 	c := fence.Commit{Tile: 0x85283083fffffff, Epoch: 12, Contact: "owner-1.tiles.example:7000", Tick: 1000,
 		Payload: make([]byte, 700),
 		Prev:    fence.Position{Epoch: 12, Seq: 123456, Chain: 7}}

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/guard"
-	"github.com/tilefence/tilefence/internal/lane"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -49,17 +49,17 @@ var refusals = map[string]error{
 
 // request is one command on its way to a node. It is the redis.Cmder that travels, and holds its own reply.
 type request struct {
-	lane.Item[*request]
+	groupcommit.Item[*request]
 	redis.Cmder
 	replicas int // as in fence.Commit
 
 	// Set when it was sent.
-	err             error // why there is no reply, or the reply's error; a *lane.NotSentError: it ran nowhere
+	err             error // why there is no reply, or the reply's error; a *groupcommit.NotSentError: it ran nowhere
 	confirmed, want int
 	detail          string // why too few replicas can confirm it
 }
 
-func sized(bytes int) lane.Item[*request] { return lane.Item[*request]{Size: bytes} }
+func sized(bytes int) groupcommit.Item[*request] { return groupcommit.Item[*request]{Size: bytes} }
 
 // NoRetry keeps the client library from sending the command a second time by itself. What a request is
 // answered is then the answer to the only time it was sent.
@@ -69,7 +69,7 @@ func (r *request) NoRetry() bool { return true }
 // attempt, so even an error reply says nothing about an earlier one: what is not known is unknown.
 func failed(op string, tile fence.TileID, err error) error {
 	outcome := fence.ErrUnknownOutcome
-	if unsent, ok := errors.AsType[*lane.NotSentError](err); ok {
+	if unsent, ok := errors.AsType[*groupcommit.NotSentError](err); ok {
 		outcome, err = fence.ErrNotApplied, unsent.Err
 	}
 	return &fence.StoreError{Op: op, Tile: tile, Outcome: outcome, Err: err}
@@ -95,7 +95,7 @@ func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 	return receipt, nil
 }
 
-// invoke sends a call to its master and returns the reply: through a lane, or by itself when it is large or lanes are
+// invoke sends a call to its master and returns the reply: through a queue, or by itself when it is large or queues are
 // off. How many replicas have confirmed it is then in the request.
 func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
 	alone := s.cfg.Unpipelined || c.Size > s.cfg.PipelineBytes
@@ -104,7 +104,7 @@ func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
 	}
 	n, err := s.nodeOf(ctx, c.key)
 	if err != nil {
-		return nil, &lane.NotSentError{Err: err}
+		return nil, &groupcommit.NotSentError{Err: err}
 	}
 	cmd := c.command(ctx)
 	r := &c.request

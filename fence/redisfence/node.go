@@ -10,17 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/lane"
+	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
-// node is one server, with a lane for plain requests and one for those that replicas are to confirm: a slow
+// node is one server, with a queue for plain requests and one for those that replicas are to confirm: a slow
 // replica delays only the requests that wait for it.
 type node struct {
 	store     *Store
 	client    *redis.Client
-	plain     lane.Lane[*request]
-	confirmed lane.Lane[*request]
+	plain     groupcommit.Queue[*request]
+	confirmed groupcommit.Queue[*request]
 
 	// replicas is how many the node had when it was last asked, or unknownReplicas. WAIT asks for as many; the
 	// same pipeline asks for the current number, which decides.
@@ -54,7 +54,7 @@ func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
 	}
 	n = &node{store: s, client: client}
 	n.plain.Send, n.confirmed.Send = n.send, n.sendConfirmed
-	for _, l := range []*lane.Lane[*request]{&n.plain, &n.confirmed} {
+	for _, l := range []*groupcommit.Queue[*request]{&n.plain, &n.confirmed} {
 		l.Calls, l.Bytes = s.cfg.PipelineCalls, s.cfg.PipelineBytes
 	}
 	n.replicas.Store(unknownReplicas)
@@ -114,7 +114,7 @@ func (n *node) exec(ctx context.Context, set []*request, behind ...redis.Cmder) 
 		}
 		moved = true
 		if neverSent(r.err) || notRun(r.err) {
-			r.err = &lane.NotSentError{Err: r.err}
+			r.err = &groupcommit.NotSentError{Err: r.err}
 		}
 	}
 	if moved {
@@ -136,7 +136,7 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 		if have, err = n.askReplicas(ctx); err != nil {
 			n.store.reloadTopology(ctx)
 			for _, r := range set {
-				r.err = &lane.NotSentError{Err: err}
+				r.err = &groupcommit.NotSentError{Err: err}
 			}
 			return
 		}

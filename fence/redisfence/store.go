@@ -88,7 +88,7 @@ type Store struct {
 // Sizes of calls, beside their payloads.
 const (
 	overhead = 512         // keys, numbers, names
-	byItself = math.MaxInt // what no lane takes
+	byItself = math.MaxInt // what no queue takes
 )
 
 var (
@@ -254,7 +254,7 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	return ParseOwner(tile, v)
 }
 
-// ownerHash reads through the lane of the key's master, and through the cluster's client where that fails:
+// ownerHash reads through the queue of the key's master, and through the cluster's client where that fails:
 // a read may be repeated.
 func (s *Store) ownerHash(ctx context.Context, key string) ([]any, error) {
 	if !s.cfg.Unpipelined {

@@ -6,7 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/lane"
+	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
@@ -20,7 +20,7 @@ const (
 // request is one command on its way, together with others of the same moment: a storm of joins asks for many tiles at
 // once, and calls that each wait for a connection and for a turn of their own are late when the processors are busy.
 type request struct {
-	lane.Item[*request]
+	groupcommit.Item[*request]
 	*redis.Cmd
 }
 
@@ -44,7 +44,7 @@ func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args .
 }
 
 // do has a command sent that concerns a tile, and returns it with its reply. Those of one group, and all if there is
-// one server, share a lane.
+// one server, share a queue.
 func (s *Store) do(ctx context.Context, tile fence.TileID, cmd *redis.Cmd) *redis.Cmd {
 	r := &request{Cmd: cmd}
 	for _, arg := range cmd.Args() {
@@ -52,9 +52,9 @@ func (s *Store) do(ctx context.Context, tile fence.TileID, cmd *redis.Cmd) *redi
 			r.Size += len(b)
 		}
 	}
-	l := &s.lanes[0]
+	l := &s.queues[0]
 	if _, ok := s.client.(*redis.ClusterClient); ok {
-		l = &s.lanes[viewcache.GroupOf(tile)]
+		l = &s.queues[viewcache.GroupOf(tile)]
 	}
 	if err := l.Do(ctx, r); err != nil {
 		return broken(ctx, err) // cmd may still be under way

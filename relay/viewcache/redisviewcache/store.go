@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/lane"
+	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
@@ -21,7 +21,7 @@ type Store struct {
 	client redis.UniversalClient
 	limits viewcache.Limits
 	heard  listeners
-	lanes  [viewcache.Groups]lane.Lane[*request]
+	queues [viewcache.Groups]groupcommit.Queue[*request]
 }
 
 var _ viewcache.Store = (*Store)(nil)
@@ -38,8 +38,8 @@ func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error)
 		return nil, err
 	}
 	s := &Store{client: client, limits: l, heard: listeners{client: client}}
-	for i := range s.lanes {
-		s.lanes[i].Send, s.lanes[i].Calls, s.lanes[i].Bytes = s.send, pipelineCalls, pipelineBytes
+	for i := range s.queues {
+		s.queues[i].Send, s.queues[i].Calls, s.queues[i].Bytes = s.send, pipelineCalls, pipelineBytes
 	}
 	return s, nil
 }

@@ -1,4 +1,4 @@
-package door
+package gate
 
 import (
 	"hash/maphash"
@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// knocks counts handshakes by address, since a minute began, in a table whose size does not depend on how many
+// handshakes counts handshakes by address, since a minute began, in a table whose size does not depend on how many
 // addresses there are: a stranger with a wide block of them can neither fill nor clear it. Addresses share counters at
 // random, of which each address has one in every row, and the lowest counts; so a count may be too high, though never
 // too low. With a million handshakes from as many addresses in a minute it is too high by some ten.
-type knocks struct {
+type handshakes struct {
 	begun time.Time
-	seeds [knockRows]maphash.Seed
-	rows  [knockRows][knockColumns]uint32
+	seeds [countRows]maphash.Seed
+	rows  [countRows][countColumns]uint32
 }
 
 const (
-	knockWindow  = time.Minute
-	knockRows    = 2
-	knockColumns = 1 << 16
+	countWindow  = time.Minute
+	countRows    = 2
+	countColumns = 1 << 16
 )
 
-func newKnocks() *knocks {
-	k := &knocks{}
+func newHandshakes() *handshakes {
+	k := &handshakes{}
 	for i := range k.seeds {
 		k.seeds[i] = maphash.MakeSeed()
 	}
@@ -31,14 +31,14 @@ func newKnocks() *knocks {
 }
 
 // count counts a handshake of an address and returns how many there were.
-func (k *knocks) count(address string, now time.Time) int {
-	if now.Sub(k.begun) >= knockWindow {
-		k.begun, k.rows = now, [knockRows][knockColumns]uint32{}
+func (k *handshakes) count(address string, now time.Time) int {
+	if now.Sub(k.begun) >= countWindow {
+		k.begun, k.rows = now, [countRows][countColumns]uint32{}
 	}
-	var of [knockRows]*uint32
+	var of [countRows]*uint32
 	least := uint32(math.MaxUint32)
 	for i := range of {
-		of[i] = &k.rows[i][maphash.String(k.seeds[i], address)%knockColumns]
+		of[i] = &k.rows[i][maphash.String(k.seeds[i], address)%countColumns]
 		least = min(least, *of[i])
 	}
 	if least == math.MaxUint32 {

@@ -1,6 +1,6 @@
-// Package lane has requests that arrive while another one is under way travel together, in one pipeline to their
+// Package groupcommit has requests that arrive while another one is under way travel together, in one pipeline to their
 // server, as in a group commit.
-package lane
+package groupcommit
 
 import (
 	"context"
@@ -17,10 +17,10 @@ func (e *NotSentError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// Lane sends requests one set at a time: while a set is under way, the next one gathers. A request that finds the lane
+// Queue sends requests one set at a time: while a set is under way, the next one gathers. A request that finds the queue
 // free goes at once, on its caller's goroutine. Otherwise a goroutine sends the sets, and ends when no request waits.
 // It is safe for concurrent use.
-type Lane[R Request[R]] struct {
+type Queue[R Request[R]] struct {
 	Send         func(ctx context.Context, set []R) // must leave in each request what became of it
 	Calls, Bytes int                                // bounds of a set
 
@@ -35,11 +35,11 @@ type Request[R any] interface {
 	item() *Item[R]
 }
 
-// Item is a request's place in a lane. It is used once.
+// Item is a request's place in a queue. It is used once.
 type Item[R any] struct {
 	Size int // bytes, near enough
 
-	// Guarded by the lane's mutex.
+	// Guarded by the queue's mutex.
 	done     chan struct{} // closed when Send has returned
 	deadline time.Time     // of the caller; zero for none
 	self     [1]R
@@ -56,9 +56,9 @@ func (i *Item[R]) Alone(r R) []R {
 // Do has a request sent. It returns nil when Send has returned; a *NotSentError when ctx ended before the request was
 // sent; the context's cause when ctx ended with the request under way: it is Send's then, and must not be touched.
 //
-// A caller that leaves does not affect the others. One that is alone on the lane waits on the connection
+// A caller that leaves does not affect the others. One that is alone on the queue waits on the connection
 // itself, and returns at its context's deadline, not at an earlier cancellation.
-func (l *Lane[R]) Do(ctx context.Context, r R) error {
+func (l *Queue[R]) Do(ctx context.Context, r R) error {
 	i := r.item()
 	l.mu.Lock()
 	if !l.busy {
@@ -80,9 +80,9 @@ func (l *Lane[R]) Do(ctx context.Context, r R) error {
 	}
 }
 
-// leave takes a request out of the lane if it is still there: then it was not sent. If it is under way, its outcome is
+// leave takes a request out of the queue if it is still there: then it was not sent. If it is under way, its outcome is
 // its reply's, which its caller does not wait for.
-func (l *Lane[R]) leave(ctx context.Context, r R) error {
+func (l *Queue[R]) leave(ctx context.Context, r R) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.waiting, r); i >= 0 {
@@ -98,7 +98,7 @@ func (l *Lane[R]) leave(ctx context.Context, r R) error {
 }
 
 // release ends the turn of a request that went alone, and starts sending those that gathered meanwhile.
-func (l *Lane[R]) release() {
+func (l *Queue[R]) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
@@ -109,7 +109,7 @@ func (l *Lane[R]) release() {
 }
 
 // drain sends sets until no request waits.
-func (l *Lane[R]) drain() {
+func (l *Queue[R]) drain() {
 	for {
 		set := l.take()
 		if len(set) == 0 {
@@ -125,8 +125,8 @@ func (l *Lane[R]) drain() {
 }
 
 // take removes the next set: at least one request, and as many as the bounds allow. If none waits it frees the
-// lane.
-func (l *Lane[R]) take() (set []R) {
+// queue.
+func (l *Queue[R]) take() (set []R) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, bytes := 0, 0

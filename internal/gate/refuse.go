@@ -1,4 +1,4 @@
-package door
+package gate
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ const (
 	closeExpired  = 4003
 )
 
-// refusal is an error of Knock or Identify as a client is told of it. What exactly is wrong with a token, or why the
+// refusal is an error of Accept or Identify as a client is told of it. What exactly is wrong with a token, or why the
 // game does not let the player in, is for the log alone.
 type refusal struct {
 	status int    // of HTTP
@@ -28,13 +28,13 @@ type refusal struct {
 func refusalOf(err error) refusal {
 	denied := refusal{status: http.StatusUnauthorized, code: closePolicy, text: "not authenticated"}
 	switch {
-	case errors.Is(err, ErrCrowded):
+	case errors.Is(err, ErrTooMany):
 		return refusal{http.StatusTooManyRequests, closeTryLater, "too many connections",
 			map[string]string{"Retry-After": "10"}}
 	case errors.Is(err, ErrFull):
 		return refusal{http.StatusServiceUnavailable, closeTryLater, "no more clients are taken here; try another one",
 			map[string]string{"Retry-After": "1"}}
-	case errors.Is(err, ErrLate):
+	case errors.Is(err, ErrTimeout):
 		return refusal{http.StatusServiceUnavailable, closeTryLater, "the game did not decide in time; try again",
 			map[string]string{"Retry-After": "1"}}
 	case errors.Is(err, session.ErrNoToken): // RFC 6750, section 3: without an error code
@@ -54,7 +54,7 @@ func invalidToken(why string) map[string]string {
 	return map[string]string{"WWW-Authenticate": `Bearer error="invalid_token", error_description="` + why + `"`}
 }
 
-// Answer writes the response to a request that is refused for an error of Knock or Identify.
+// Answer writes the response to a request that is refused for an error of Accept or Identify.
 func Answer(w http.ResponseWriter, err error) {
 	as := refusalOf(err)
 	for name, value := range as.header {

@@ -1,4 +1,4 @@
-package lane
+package groupcommit
 
 import (
 	"context"
@@ -23,9 +23,9 @@ type request struct {
 	setSize int
 }
 
-// road is a lane whose sets are sent nowhere: each takes a second, or an hour if it is "slow", and is kept.
+// road is a queue whose sets are sent nowhere: each takes a second, or an hour if it is "slow", and is kept.
 type road struct {
-	Lane[*request]
+	Queue[*request]
 
 	mu    sync.Mutex
 	sets  [][]string // the keys of the requests, set by set
@@ -47,7 +47,7 @@ func (r *road) travel(ctx context.Context, set []*request) {
 	r.sets = append(r.sets, keys)
 	r.under++
 	if r.under > 1 {
-		panic("two sets under way on one lane")
+		panic("two sets under way on one queue")
 	}
 	r.mu.Unlock()
 	takes := time.Second
@@ -67,8 +67,8 @@ func (r *road) travel(ctx context.Context, set []*request) {
 }
 
 func (r *road) idle() bool {
-	r.Lane.mu.Lock()
-	defer r.Lane.mu.Unlock()
+	r.Queue.mu.Lock()
+	defer r.Queue.mu.Unlock()
 	return !r.busy && len(r.waiting) == 0
 }
 
@@ -194,7 +194,7 @@ func TestLaneStress(t *testing.T) {
 	t.Logf("seed %d", seed)
 	var mu sync.Mutex
 	answered, sent := map[*request]bool{}, 0
-	l := &Lane[*request]{Calls: 7, Bytes: 100}
+	l := &Queue[*request]{Calls: 7, Bytes: 100}
 	l.Send = func(_ context.Context, set []*request) {
 		mu.Lock()
 		sent += len(set)

@@ -1,4 +1,4 @@
-package door
+package gate
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func from(remote string) *http.Request {
 	return &http.Request{RemoteAddr: remote, Header: http.Header{}}
 }
 
-func newDoor(t *testing.T, limits session.Limits) *Door {
+func newDoor(t *testing.T, limits session.Limits) *Gate {
 	d, err := New(nil, limits, 100)
 	require.NoError(t, err)
 	return d
@@ -43,29 +43,29 @@ func TestAddresses(t *testing.T) {
 func TestConnectionsOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, session.Limits{PerAddress: 3})
-		var guests []*Guest
+		var connections []*Session
 		for i := range 3 {
-			g, err := d.Knock(from(fmt.Sprintf("203.0.113.7:%d", i+1)))
+			g, err := d.Accept(from(fmt.Sprintf("203.0.113.7:%d", i+1)))
 			require.NoError(t, err)
-			guests = append(guests, g)
+			connections = append(connections, g)
 		}
-		_, err := d.Knock(from("203.0.113.7:4"))
-		require.ErrorIs(t, err, ErrCrowded)
-		_, err = d.Knock(from("203.0.113.8:4"))
+		_, err := d.Accept(from("203.0.113.7:4"))
+		require.ErrorIs(t, err, ErrTooMany)
+		_, err = d.Accept(from("203.0.113.8:4"))
 		require.NoError(t, err, "another address")
 		for range 10 {
-			_, err = d.Knock(from("10.0.0.1:4"))
+			_, err = d.Accept(from("10.0.0.1:4"))
 			require.NoError(t, err, "a load balancer")
 		}
-		time.Sleep(2 * knockWindow)
-		_, err = d.Knock(from("203.0.113.7:5"))
-		require.ErrorIs(t, err, ErrCrowded, "the connections are still there")
-		guests[0].Leave()
-		guests[0].Leave()
-		_, err = d.Knock(from("203.0.113.7:6"))
+		time.Sleep(2 * countWindow)
+		_, err = d.Accept(from("203.0.113.7:5"))
+		require.ErrorIs(t, err, ErrTooMany, "the connections are still there")
+		connections[0].Close()
+		connections[0].Close()
+		_, err = d.Accept(from("203.0.113.7:6"))
 		require.NoError(t, err)
-		_, err = d.Knock(from("203.0.113.7:7"))
-		require.ErrorIs(t, err, ErrCrowded, "who leaves twice makes one place")
+		_, err = d.Accept(from("203.0.113.7:7"))
+		require.ErrorIs(t, err, ErrTooMany, "who leaves twice makes one place")
 	})
 }
 
@@ -76,13 +76,13 @@ func TestHandshakesOfAnAddress(t *testing.T) {
 		for minute := range 3 {
 			passed := 0
 			for range 1000 {
-				if g, err := d.Knock(from("203.0.113.7:1")); err == nil {
+				if g, err := d.Accept(from("203.0.113.7:1")); err == nil {
 					passed++
-					g.Leave()
+					g.Close()
 				}
 			}
 			require.Equal(t, 5, passed, "minute %d", minute)
-			time.Sleep(knockWindow)
+			time.Sleep(countWindow)
 		}
 	})
 }
@@ -92,9 +92,9 @@ func TestAWideBlockDoesNotClearTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, session.Limits{PerAddress: 20})
 		knock := func(remote string) error {
-			g, err := d.Knock(from(remote))
+			g, err := d.Accept(from(remote))
 			if err == nil {
-				g.Leave()
+				g.Close()
 			}
 			return err
 		}
@@ -108,7 +108,7 @@ func TestAWideBlockDoesNotClearTheTable(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, passed, 64*blockHandshakes*20, "each /48 has what four /64 may have")
-		require.ErrorIs(t, knock("203.0.113.7:1"), ErrCrowded, "what was counted is not forgotten")
+		require.ErrorIs(t, knock("203.0.113.7:1"), ErrTooMany, "what was counted is not forgotten")
 		for i := range 100 {
 			require.NoError(t, knock(fmt.Sprintf("198.51.100.%d:1", i)), "others are let in")
 		}
@@ -117,21 +117,21 @@ func TestAWideBlockDoesNotClearTheTable(t *testing.T) {
 }
 
 // come is an actor's connection from an address, past its handshake.
-func come(d *Door, actor, remote string, ended *[]string) (*Guest, error) {
-	g, err := d.Knock(from(remote))
+func come(d *Gate, actor, remote string, ended *[]string) (*Session, error) {
+	g, err := d.Accept(from(remote))
 	if err == nil {
 		r := from(remote)
 		r.Header.Set("Actor", actor)
 		if err = g.Identify(r); err != nil {
-			g.Leave()
+			g.Close()
 			return g, err
 		}
-		err = g.Admit(r, func() {}, func() { *ended = append(*ended, actor+" "+remote) })
+		err = g.Register(r, func() {}, func() { *ended = append(*ended, actor+" "+remote) })
 	}
 	return g, err
 }
 
-func newFullDoor(t *testing.T, limits session.Limits, places int) *Door {
+func newFullDoor(t *testing.T, limits session.Limits, places int) *Gate {
 	d, err := New(func(r *http.Request) (session.Identity, error) {
 		return session.Identity{Actor: r.Header.Get("Actor")}, nil
 	}, limits, places)
@@ -144,15 +144,15 @@ func newFullDoor(t *testing.T, limits session.Limits, places int) *Door {
 func TestTheHeaviestActorMakesPlace(t *testing.T) {
 	var ended []string
 	d := newFullDoor(t, session.Limits{Address: func(*http.Request) string { return "" }}, 10_000)
-	guests := map[string]*Guest{}
+	connections := map[string]*Session{}
 	for i := range 10_000 {
 		who := fmt.Sprintf("hostile-%d", i%625)
 		g, err := come(d, who, "", &ended)
 		require.NoError(t, err)
-		guests[fmt.Sprint(who, " ", i)] = g
+		connections[fmt.Sprint(who, " ", i)] = g
 	}
 	_, err := come(d, "hostile-1", "", &ended)
-	require.ErrorIs(t, err, ErrCrowded)
+	require.ErrorIs(t, err, ErrTooMany)
 	_, err = come(d, "", "", &ended) // strangers of an unknown address count as one
 	require.NoError(t, err)
 	require.Len(t, ended, 1)
@@ -182,12 +182,12 @@ func TestTheHeaviestActorMakesPlace(t *testing.T) {
 		}
 	}
 	require.ErrorIs(t, err, ErrFull, "no more than a sixteenth is on its way out")
-	for _, g := range guests {
-		g.Leave()
-		g.Leave()
+	for _, g := range connections {
+		g.Close()
+		g.Close()
 	}
 	require.Zero(t, d.places.parting)
-	require.Zero(t, d.knocking)
+	require.Zero(t, d.accepting)
 }
 
 // An actor is not refused for another that holds as much, and none loses its only connection to one.
@@ -205,17 +205,17 @@ func TestAFullServerIsFairEnough(t *testing.T) {
 	require.Equal(t, []string{"ann "}, ended)
 	_, err = come(d, "eve", "", &ended)
 	require.ErrorIs(t, err, ErrFull, "everyone has one")
-	dan.Leave()
+	dan.Close()
 	_, err = come(d, "eve", "", &ended)
 	require.NoError(t, err)
 }
 
-// Guests without end from one address do not keep other addresses out.
+// Connections without end from one address do not keep other addresses out.
 func TestTheHeaviestAddressMakesPlace(t *testing.T) {
 	var ended []string
 	d := newFullDoor(t, session.Limits{PerAddress: 2000}, 2000)
 	for i := range 2000 {
-		_, err := come(d, fmt.Sprintf("guest-%d", i), "203.0.113.7:1", &ended)
+		_, err := come(d, fmt.Sprintf("connection-%d", i), "203.0.113.7:1", &ended)
 		require.NoError(t, err)
 	}
 	for i := range 100 {
@@ -230,21 +230,21 @@ func TestTheHeaviestAddressMakesPlace(t *testing.T) {
 func TestHandshakesTakeNoPlace(t *testing.T) {
 	var ended []string
 	d := newFullDoor(t, session.Limits{}, 3)
-	var waiting []*Guest
+	var waiting []*Session
 	for range 3 {
-		g, err := d.Knock(from(""))
+		g, err := d.Accept(from(""))
 		require.NoError(t, err)
 		waiting = append(waiting, g)
 	}
-	_, err := d.Knock(from(""))
+	_, err := d.Accept(from(""))
 	require.ErrorIs(t, err, ErrFull)
-	waiting[0].Leave()
+	waiting[0].Close()
 	_, err = come(d, "ann", "", &ended)
 	require.NoError(t, err)
-	require.Equal(t, 2, d.knocking)
+	require.Equal(t, 2, d.accepting)
 }
 
-// However often sessions end, a guest is let in with an answer of the game's that came after the last end, or not.
+// However often sessions end, a connection is let in with an answer of the game's that came after the last end, or not.
 func TestAuthorizeWhileSessionsEnd(t *testing.T) {
 	d := newDoor(t, session.Limits{})
 	var mu sync.Mutex
@@ -252,7 +252,7 @@ func TestAuthorizeWhileSessionsEnd(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 50 {
 		all.Go(func() { // a player
-			g, err := d.Knock(from(""))
+			g, err := d.Accept(from(""))
 			if err != nil {
 				t.Error(err)
 				return
@@ -284,10 +284,10 @@ func TestAuthorizeWhileSessionsEnd(t *testing.T) {
 	require.Empty(t, inside)
 }
 
-// A game that never comes to rest keeps a guest out, and is not asked for ever.
+// A game that never comes to rest keeps a connection out, and is not asked for ever.
 func TestSessionsThatEndAllTheTime(t *testing.T) {
 	d := newDoor(t, session.Limits{})
-	g, err := d.Knock(from(""))
+	g, err := d.Accept(from(""))
 	require.NoError(t, err)
 	asked := 0
 	err = g.Authorize(func(context.Context, session.Identity) error {
@@ -301,12 +301,12 @@ func TestSessionsThatEndAllTheTime(t *testing.T) {
 
 func TestCloseEndsTheGamesFunctions(t *testing.T) {
 	d := newDoor(t, session.Limits{Timeout: time.Hour})
-	g, err := d.Knock(from(""))
+	g, err := d.Accept(from(""))
 	require.NoError(t, err)
 	err = g.Authorize(func(ctx context.Context, _ session.Identity) error {
 		d.Close()
 		<-ctx.Done()
 		return nil
 	}, func() { t.Error("let in") })
-	require.ErrorIs(t, err, ErrLate)
+	require.ErrorIs(t, err, ErrTimeout)
 }
