@@ -331,7 +331,7 @@ func (s *Session) Refresh(token string) error {
 	return nil
 }
 
-// Who is the identity, as of the last refresh.
+// Identity is who the client is, as of the last refresh.
 func (s *Session) Identity() session.Identity {
 	if who := s.who.Load(); who != nil {
 		return *who
@@ -360,7 +360,7 @@ func (s *Session) Expired(now time.Time) bool {
 	return who != nil && who.Expired(now)
 }
 
-// Left is how long the session lasts; zero: for ever.
+// Remaining is how long the session lasts; zero: for ever.
 func (s *Session) Remaining(now time.Time) time.Duration {
 	who := s.Identity()
 	if who.Expires.IsZero() {

@@ -17,9 +17,9 @@ func (e *NotSentError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
-// Queue sends requests one set at a time: while a set is under way, the next one gathers. A request that finds the queue
-// free goes at once, on its caller's goroutine. Otherwise a goroutine sends the sets, and ends when no request waits.
-// It is safe for concurrent use.
+// Queue sends requests one set at a time: while a set is under way, the next one gathers. A request that finds the
+// queue free goes at once, on its caller's goroutine. Otherwise a goroutine sends the sets, and ends when no request
+// waits. It is safe for concurrent use.
 type Queue[R Request[R]] struct {
 	Send         func(ctx context.Context, set []R) // must leave in each request what became of it
 	Calls, Bytes int                                // bounds of a set
