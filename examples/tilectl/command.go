@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -74,8 +75,8 @@ var commands = []command{
 		listTickets},
 	{"match seats", "[pool…]", "seats that tiles offer to matches, and how many are used", needMatch, anyWords,
 		listSeats},
-	{"epoch repair", "<tile>", "removes what carries an epoch that the authority cannot have minted (-dry-run, -yes)",
-		needNodes | needAuthority, 1, repairEpoch},
+	{"repair", "[tile…]", "names what no owner or consumer can have written into the stores, and mends it with " +
+		"-apply; none meaning all (-delete, -for)", needCoordination | needAuthority, anyTiles, repairTiles},
 	{"quarantine", "[tile…]", "tiles that run nowhere, because the game's rules cannot fold their history, and why",
 		needAuthority, anyTiles, listQuarantines},
 	{"quarantine release", "[tile…]", "lets tile servers claim them again, none meaning all: the rules are repaired",
@@ -159,7 +160,8 @@ func tilesOf(args []string) []fence.TileID {
 type options struct {
 	redis, postgres, world, table, dynamodb, checkpoints, fanout, nats, user string
 	ledger, inspector                                                        string
-	json, blob, force, dryRun, yes                                           bool
+	json, blob, force, dryRun, yes, apply                                    bool
+	remove                                                                   string
 	planName                                                                 string
 	from                                                                     uint64
 	timeout, during, older, remember, skew                                   time.Duration
@@ -200,12 +202,16 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.DurationVar(&o.remember, "remember", 0, "ledger settle: RememberFor of your tiles; gives back, too, what was "+
 		"spent on actions that certainly never happened. Needs -postgres (default: gives nothing back)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "deadletters, plan: replay, drop; ledger settle: only say what it would do")
+	f.BoolVar(&o.apply, "apply", false, "repair: do what it would do")
+	f.StringVar(&o.remove, "delete", "", "repair: `names` of what it is to delete though an owner may have "+
+		"written it: "+strings.Join(redisstream.Removable, ","))
 	f.BoolVar(&o.yes, "yes", false,
 		"deadletters drop, plan drop, quarantine skip and rewind, ledger resolve: do not ask")
 	f.Uint64Var(&o.from, "from", 0, "begin after this `sequence`: tail (default: at the end), trace, verify (all)")
 	f.DurationVar(&o.skew, "skew", 100*time.Millisecond,
 		"verify trace: by how much the clocks of processes may differ that have logged their decisions")
-	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen")
+	f.DurationVar(&o.during, "for", 3*time.Second, "fanout: how long to listen; repair -apply: how long an owner "+
+		"hash must not move")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long to wait for a back end")
 	// Flags may stand before, between and after the words.
 	for {
@@ -231,6 +237,9 @@ func usage(f *flag.FlagSet, w io.Writer) {
 	fmt.Fprintf(w, "  %-28s %s\n", "new <name>", "writes a small game: rules, tests, page, server; see new -h")
 	fmt.Fprintf(w, "  %-28s %s\n", "dev [flags] -- <command…>",
 		"runs a command with servers for development, see dev -h")
-	fmt.Fprint(w, "\nFlags:\n\n")
+	fmt.Fprint(w, "\nExamples:\n\n"+
+		"  tilectl -redis 127.0.0.1:7000 -postgres postgres://… repair 85283083fffffff\n"+
+		"  tilectl -redis 127.0.0.1:7000 -postgres postgres://… repair -apply 85283083fffffff\n"+
+		"\nFlags:\n\n")
 	f.PrintDefaults()
 }

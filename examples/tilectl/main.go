@@ -2,6 +2,7 @@
 //
 //	tilectl -redis 127.0.0.1:7000 -postgres postgres://… tiles
 //	tilectl -redis 127.0.0.1:7000 tail 85283083fffffff
+//	tilectl -redis 127.0.0.1:7000 -postgres postgres://… repair -apply 85283083fffffff
 //	tilectl -redis 127.0.0.1:7000 match tickets ranked-eu
 //	tilectl -dynamodb aws -ledger tilefence-ledger ledger
 //	tilectl -redis 127.0.0.1:7000 -fanout 127.0.0.1:7100 deadletters replay 85283083fffffff -dry-run
@@ -13,9 +14,9 @@
 // deployment.
 //
 // tilectl -h lists the commands. Tables are for people; with -json every row is one JSON object a line.
-// All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop", "epoch
-// repair", "ledger settle" and "resolve" only read. The exit status is
-// 0 on success, 1 if something failed or is damaged, 2 for a wrong command line.
+// All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop",
+// "repair -apply", "ledger settle" and "resolve" only read. The exit status is 0 on success, 1 if something failed or
+// is damaged, 2 for a wrong command line.
 package main
 
 import (

@@ -62,6 +62,7 @@ type tool struct {
 	authority   fence.Authority
 	store       fence.Store
 	log         log
+	keys        *redisstream.Log // the log, where it must be Redis's
 	checkpoints checkpoint.Store
 	publisher   fanout.Publisher
 	audience    fanout.Audience
@@ -150,7 +151,8 @@ func (t *tool) openCoordination(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.store, t.log = store, redisstream.New(store, client)
+	t.store, t.keys = store, redisstream.New(store, client)
+	t.log = t.keys
 	return nil
 }
 

@@ -48,3 +48,32 @@ func TestOperatorsUser(t *testing.T) {
 		require.ErrorContains(t, client.Do(t.Context(), command...).Err(), "NOPERM", "%v", command)
 	}
 }
+
+// TestRepairersUser: what no owner has written can be found and removed, and nothing can be committed.
+func TestRepairersUser(t *testing.T) {
+	coordination := withUsers(t, "coordination.acl", stacktest.Redis(t))
+	tile := fence.TileID(rand.Uint64()>>1 | 1)
+	k := fence.KeysOf(tile)
+	e := (&fence.Commit{Tile: tile, Epoch: 1, Contact: "a:1", Prev: fence.Position{}}).Entry()
+	for _, command := range [][]any{{"xadd", k.Stream, "1-0", "f", string(e.Frame)},
+		{"xadd", k.Stream, "9-9", "f", "x"}, {"set", k.Owner, "x"}, {"hset", k.Marks, "shown", "x", "bridge", "2"}} {
+		require.NoError(t, coordination.admin.Do(t.Context(), command...).Err())
+	}
+	client := coordination.as(t, "repairer")
+	store, err := redisfence.New(client, nil)
+	require.NoError(t, err)
+	log := redisstream.New(store, client)
+	x, err := log.Examine(t.Context(), tile, 0, "owner")
+	require.NoError(t, err)
+	require.Len(t, x.Damage, 4)
+	require.NoError(t, log.Repair(t.Context(), x))
+	x, err = log.Examine(t.Context(), tile, 0, "owner")
+	require.NoError(t, err)
+	require.Empty(t, x.Damage)
+	for _, command := range [][]any{{"xadd", k.Stream, "2-0", "f", "x"}, {"xtrim", k.Stream, "MAXLEN", "0"},
+		{"get", "elsewhere"}, {"fcall", "tilefence_mark_v1", "1", k.Marks, "bridge", "1", "0"}} {
+		require.ErrorContains(t, client.Do(t.Context(), command...).Err(), "NOPERM", "%v", command)
+	}
+	_, err = redisstream.New(store, coordination.as(t, "operator")).Examine(t.Context(), tile, 0)
+	require.ErrorContains(t, err, "NOPERM")
+}
