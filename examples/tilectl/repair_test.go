@@ -21,6 +21,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
@@ -389,6 +390,34 @@ func TestRepairLeavesALivingOwnerAlone(t *testing.T) {
 	_, err = stop()
 	require.NoError(t, err)
 	p.heal(injuries["shown"])
+}
+
+// TestRepairFreesAWaitingOwner: an owner that waits with its state, because its stream became a list, writes the stream
+// again once that is deleted.
+func TestRepairFreesAWaitingOwner(t *testing.T) {
+	p := newPatient(t, newServers(t))
+	own, stop := p.run()
+	_, err := own.Submit(t.Context(), tile.Intent{Tile: p.id})
+	require.NoError(t, err)
+	p.do("del", p.k.Stream)
+	p.do("rpush", p.k.Stream, "x")
+	answered := make(chan error, 1)
+	go func() {
+		_, err := own.Submit(t.Context(), tile.Intent{Tile: p.id})
+		answered <- err
+	}()
+	waittest.Until(t, func() bool { // it waits: its hash moves no more
+		p.tilectl("repair -apply -for 200ms -delete stream")
+		return p.client.Type(t.Context(), p.k.Stream).Val() != "list"
+	}, waitFor, poll)
+	require.NoError(t, <-answered)
+	state, err := stop()
+	require.NoError(t, err)
+	assert.Equal(t, 2, state)
+	p.words = 2
+	require.NoError(t, p.play(1))
+	status, out := p.tilectl("repair")
+	require.Equal(t, statusOK, status, out)
 }
 
 // TestRepairNeverGuesses: what an owner may have committed stays, the command says so, and deletes it when it is asked.
