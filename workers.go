@@ -151,7 +151,7 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 		return nil, err
 	}
 	return &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger),
-		worlds: newWorlds(b.Authority, orDiscard(c.Logger), []any{b.Log, b.Durable}, []any{b.Workers})}, nil
+		worlds: newWorlds(b.Authority, orDiscard(c.Logger), []any{b.Log, b.Durable}, []any{b.Workers, b.Fanout})}, nil
 }
 
 // syncTimeout bounds what a checkpoint server that stops asks of the list of servers and of the authority.

@@ -25,9 +25,18 @@ type Store struct {
 	mu       sync.Mutex
 	tiles    map[fence.TileID]fence.Snapshot
 	journals map[fence.TileID]*journal
+	world    guard.World
 }
 
-var _ checkpoint.Store = (*Store)(nil)
+var (
+	_ checkpoint.Store  = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
+
+// EnterWorld implements fence.WorldKeeper. The store takes the name and the ID of the first world whose ID is known.
+func (st *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return st.world.Enter(ctx, "the durable store in memory", w)
+}
 
 // New returns an empty store.
 func New() *Store {

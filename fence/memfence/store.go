@@ -12,9 +12,9 @@ import (
 // Store is a fence.Store in memory. The zero Store is not usable; see New.
 type Store struct {
 	ttl   time.Duration
-	mu    sync.Mutex // guards tiles, not what they point to, and world
+	mu    sync.Mutex // guards tiles, not what they point to
 	tiles map[fence.TileID]*slot
-	world fence.World
+	world guard.World
 }
 
 type slot struct {
@@ -28,20 +28,9 @@ var (
 	_ fence.WorldKeeper = (*Store)(nil)
 )
 
-// EnterWorld implements fence.WorldKeeper. The store is of a world without a name.
+// EnterWorld implements fence.WorldKeeper. The store takes the name and the ID of the first world whose ID is known.
 func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
-	if err := guard.Ended(ctx, "enter world", 0); err != nil {
-		return fence.World{}, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := w.Compare("the store in memory", "with its process", s.world); err != nil {
-		return fence.World{}, err
-	}
-	if s.world.ID.IsZero() {
-		s.world.ID = w.ID
-	}
-	return s.world, nil
+	return s.world.Enter(ctx, "the store in memory", w)
 }
 
 // New returns an empty store whose owner hashes live for fence.DefaultTTL after each commit.

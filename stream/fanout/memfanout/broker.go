@@ -19,6 +19,7 @@ type Broker struct {
 	presence   *hub.Hub[fence.TileID, uint64]
 	counts     counts
 	hintCounts counts
+	world      guard.World
 }
 
 type counts struct{ published, delivered, dropped atomic.Uint64 }
@@ -32,7 +33,14 @@ var (
 	_ fanout.Audience           = (*Broker)(nil)
 	_ fanout.PresencePublisher  = (*Broker)(nil)
 	_ fanout.PresenceSubscriber = (*Broker)(nil)
+
+	_ fence.WorldKeeper = (*Broker)(nil)
 )
+
+// EnterWorld implements fence.WorldKeeper. The broker takes the name and the ID of the first world whose ID is known.
+func (b *Broker) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return b.world.Enter(ctx, "the fan-out in memory", w)
+}
 
 // New returns a Broker with the default settings.
 func New() *Broker {
