@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/dynamotx"
 )
 
 // Scan implements admission.Store. It reads the whole table, in pages, and costs as much: an account may be seen as it
@@ -26,6 +28,9 @@ func (s *Store) Scan(ctx context.Context, visit func(admission.Record) error) er
 			return err
 		}
 		for _, it := range out.Items {
+			if pk, _ := it["pk"].(*types.AttributeValueMemberS); pk != nil && pk.Value == dynamotx.WorldKey {
+				continue
+			}
 			if err := visit(decodeRecord(it)); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package dynamoledger
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -36,7 +37,15 @@ type Store struct {
 	cfg    Config
 }
 
-var _ admission.Store = (*Store)(nil)
+var (
+	_ admission.Store   = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
+
+// EnterWorld implements fence.WorldKeeper. The table takes the name and the ID of the first world whose ID is known.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return dynamotx.EnterWorld(ctx, s.client, *s.table, [2]string{"pk", "sk"}, w)
+}
 
 // New returns a Store over a table that exists. It does no I/O. Errors: a *fence.ArgumentError.
 func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {

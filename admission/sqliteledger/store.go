@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
@@ -23,7 +24,10 @@ type Config struct {
 // Store is an admission.Store in a SQLite database. Create one with Open.
 type Store struct{ db *sqlitedb.DB }
 
-var _ admission.Store = (*Store)(nil)
+var (
+	_ admission.Store   = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
 
 // Memory is the path of a database that lives in memory and ends with its Store.
 const Memory = sqlitedb.Memory
@@ -41,6 +45,11 @@ func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
 
 // Close ends the Store, waiting for operations under way.
 func (s *Store) Close() error { return s.db.Close() }
+
+// EnterWorld implements fence.WorldKeeper. The file takes the name and the ID of the first world whose ID is known.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return s.db.EnterWorld(ctx, w)
+}
 
 // write runs an operation in one transaction. The ledger's own answers pass through; what SQLite reports is a
 // *fence.StoreError.

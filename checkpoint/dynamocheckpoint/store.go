@@ -48,7 +48,10 @@ type Store struct {
 	tiles map[fence.TileID]tileMemory
 }
 
-var _ checkpoint.Store = (*Store)(nil)
+var (
+	_ checkpoint.Store  = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
 
 // New returns a Store in the given table, without any I/O. A *fence.ArgumentError names a missing client
 // or table, or an option out of range.
@@ -64,6 +67,11 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize,
 		tiles: map[fence.TileID]tileMemory{}}, nil
+}
+
+// EnterWorld implements fence.WorldKeeper. The table takes the name and the ID of the first world whose ID is known.
+func (st *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return dynamotx.EnterWorld(ctx, st.client, st.table, [2]string{"tile", "part"}, w)
 }
 
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at

@@ -31,7 +31,10 @@ const Memory = sqlitedb.Memory
 // Store is a checkpoint.Store and a checkpoint.JournalStore in SQLite. See the package comment.
 type Store struct{ db *sqlitedb.DB }
 
-var _ checkpoint.Store = (*Store)(nil)
+var (
+	_ checkpoint.Store  = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
 
 // Open opens the database at path, creating file and tables as needed; Memory makes one in memory. Close
 // it after use. A *fence.ArgumentError names an empty path; other errors are SQLite's, or that the file was made by a
@@ -46,6 +49,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 
 // Close waits for running calls and closes the database.
 func (st *Store) Close() error { return st.db.Close() }
+
+// EnterWorld implements fence.WorldKeeper. The file takes the name and the ID of the first world whose ID is known.
+func (st *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return st.db.EnterWorld(ctx, w)
+}
 
 // Put implements checkpoint.Store.
 func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
