@@ -149,7 +149,7 @@ type injury struct {
 
 // unplayable is why no owner can run a tile.
 func unplayable(p *patient) error {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 700*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.t.Context(), 300*time.Millisecond)
 	defer cancel()
 	return p.playFor(ctx, 1)
 }
