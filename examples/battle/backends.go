@@ -218,7 +218,7 @@ func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog
 	o.TLSConfig = b.stores
 	client := redis.NewClient(o)
 	b.onClose(func() { _ = client.Close() })
-	store, err := redisviewcache.New(client, nil)
+	store, err := redisviewcache.New(client, fence.World{}, nil)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func BenchmarkViewAudit(b *testing.B) {
 		client := redis.NewClient(redisviewcache.Options(stack.ViewsAddr))
 		b.Cleanup(func() { _ = client.Close() })
 		audit(b, func() viewcache.Store {
-			store, err := redisviewcache.New(client, nil)
+			store, err := redisviewcache.New(client, fence.World{}, nil)
 			require.NoError(b, err)
 			b.Cleanup(store.Close)
 			return store

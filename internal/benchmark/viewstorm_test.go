@@ -232,7 +232,7 @@ func BenchmarkViewStorm(b *testing.B) {
 func (s *viewStorm) versioned(b *testing.B) func() relay.Views {
 	return func() relay.Views {
 		client := redis.NewClient(redisviewcache.Options(s.stack.ViewsAddr))
-		store, err := redisviewcache.New(client, nil)
+		store, err := redisviewcache.New(client, fence.World{}, nil)
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			store.Close()

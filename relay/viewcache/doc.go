@@ -2,7 +2,7 @@
 // joins: a tile's snapshot and tail. One relay reads, the others are given the result, so that a storm of joins does
 // not reach the servers that commits wait for.
 //
-//	store, err := redisviewcache.New(client, nil) // a Redis of their own; NewMemory within one process
+//	store, err := redisviewcache.New(client, fence.World{}, nil) // a Redis of their own; NewMemory within one process
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})
 //

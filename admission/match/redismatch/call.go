@@ -30,7 +30,7 @@ var reading = map[string]bool{"read": true, "list": true, "depth": true, "tiles"
 func (s *Store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
 	deadline := time.Now().Add(s.cfg.Retry)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		reply, err = s.once(ctx, op, base, args)
+		reply, err = s.once(ctx, op, s.cfg.World.Key(base), args)
 		switch {
 		case err == nil && len(reply) == 0:
 			return "", nil, failed(op, fmt.Errorf("unreadable reply %v", reply))

@@ -21,9 +21,9 @@ func (s *Store) Names(ctx context.Context) (shards, pools []string, err error) {
 			before, after string
 			names         *[]string
 		}{{"{match:", "}:meta", &shards}, {"{seats:", "}:until", &pools}} {
-			keys := node.Scan(ctx, 0, kind.before+"*"+kind.after, 1000).Iterator()
+			keys := node.Scan(ctx, 0, s.cfg.World.Key(kind.before)+"*"+kind.after, 1000).Iterator()
 			for keys.Next(ctx) {
-				name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), kind.before), kind.after)
+				name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), s.cfg.World.Key(kind.before)), kind.after)
 				mu.Lock()
 				*kind.names = append(*kind.names, name)
 				mu.Unlock()

@@ -18,6 +18,10 @@ import (
 
 // Config holds the optional settings of a Store. A zero field means its default; none may be negative.
 type Config struct {
+	// World is the world that the queues and seats are of. Its name and a colon begin every key and channel. Default:
+	// the world without a name.
+	World fence.World
+
 	// Replicas that must have what a caller is told. Default 1. A master with fewer answers nothing: the calls fail
 	// until a replica is back.
 	Replicas int
@@ -41,7 +45,14 @@ var (
 	_ match.Store   = (*Store)(nil)
 	_ match.Seats   = (*Store)(nil)
 	_ fence.Checker = (*Store)(nil)
+
+	_ fence.WorldKeeper = (*Store)(nil)
 )
+
+// EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return redislib.EnterWorld(ctx, s.client, s.cfg.World, w)
+}
 
 // New returns a store on a *redis.ClusterClient, made with redisfence.Options, or on a *redis.Client of a
 // single server. It does no I/O; call Load before use. Errors: a *fence.ArgumentError.
@@ -50,7 +61,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		return nil, err
 	}
 	c := setting.Of(cfg)
-	var check setting.Check
+	check := setting.Check{Err: c.World.Validate()}
 	check.Number("Replicas", &c.Replicas, 1)
 	check.Duration("ConfirmTimeout", &c.ConfirmTimeout, 500*time.Millisecond)
 	check.Duration("Retry", &c.Retry, 3*time.Second)
@@ -60,7 +71,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	return &Store{client: client, cfg: c, functions: "tilefence_match_"}, nil
 }
 
-// Base begins every key of a shard. It is part of the wire contract.
+// Base begins every key of a shard in the world without a name. It is part of the wire contract.
 func Base(shard string) string { return "{match:" + shard + "}" }
 
 // Enqueue implements match.Store.
@@ -182,7 +193,7 @@ func (s *Store) Changes(ctx context.Context, shard string, ready func(), f func(
 }
 
 func (s *Store) subscribe(ctx context.Context, channel string, ready func(), f func(string)) error {
-	sub := s.client.SSubscribe(ctx, channel)
+	sub := s.client.SSubscribe(ctx, s.cfg.World.Key(channel))
 	defer sub.Close()
 	if _, err := sub.Receive(ctx); err != nil {
 		if ctx.Err() != nil {

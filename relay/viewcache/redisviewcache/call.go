@@ -29,7 +29,7 @@ func (r *request) NoRetry() bool { return true }
 
 // call runs a function, loading the library where it is missing.
 func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
-	keys := Keys(tile)
+	keys := keysOf(s.world, tile)
 	send := func() *redis.Cmd {
 		return s.do(ctx, tile, redislib.Call(ctx, "fcall", library.prefix+name, keys, args...))
 	}

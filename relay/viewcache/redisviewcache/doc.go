@@ -1,7 +1,7 @@
 // Package redisviewcache keeps the views of package viewcache on a Redis 7 of their own, a single server or a cluster.
 //
 //	client := redis.NewClient(redisviewcache.Options("10.0.0.9:6379"))
-//	store, err := redisviewcache.New(client, nil)
+//	store, err := redisviewcache.New(client, fence.World{}, nil)
 //	defer store.Close()
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/viewcache"
@@ -17,7 +18,7 @@ import (
 func Example() {
 	client := redis.NewClient(redisviewcache.Options("127.0.0.1:6379"))
 	defer func() { _ = client.Close() }()
-	store, err := redisviewcache.New(client, nil)
+	store, err := redisviewcache.New(client, fence.World{}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

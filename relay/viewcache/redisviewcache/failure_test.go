@@ -37,7 +37,7 @@ func rebuilderProcess() error {
 	if err != nil {
 		return err
 	}
-	store, err := redisviewcache.New(redis.NewClient(redisviewcache.Options(addr)), nil)
+	store, err := redisviewcache.New(redis.NewClient(redisviewcache.Options(addr)), fence.World{}, nil)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *scene) play(tile fence.TileID) {
 
 // cache is the cache of one more relay; nothing is fresh to it.
 func (s *scene) cache(limits *viewcache.Limits) (*viewcache.Cache, *redisviewcache.Store) {
-	store, err := redisviewcache.New(s.client, limits)
+	store, err := redisviewcache.New(s.client, fence.World{}, limits)
 	require.NoError(s, err)
 	s.Cleanup(store.Close)
 	c, err := viewcache.New(store, s.log, viewcachetest.Keys,
@@ -458,10 +458,10 @@ func TestAGroupOutlivesWhatTheServerEvicts(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	_, err := redisviewcache.New(nil, nil)
+	_, err := redisviewcache.New(nil, fence.World{}, nil)
 	var bad *fence.ArgumentError
 	require.ErrorAs(t, err, &bad)
-	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), &viewcache.Limits{Budget: -1})
+	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), fence.World{}, &viewcache.Limits{Budget: -1})
 	require.ErrorAs(t, err, &bad)
 }
 

@@ -28,7 +28,7 @@ func build(source string) functions {
 
 // load puts the library on the master that has a tile's group: a server that was started anew or flushed has none.
 func (s *Store) load(ctx context.Context, tile fence.TileID) error {
-	node, err := redislib.Master(ctx, s.client, Keys(tile)[0])
+	node, err := redislib.Master(ctx, s.client, keysOf(s.world, tile)[0])
 	if err != nil {
 		return err
 	}

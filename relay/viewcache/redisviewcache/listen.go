@@ -28,6 +28,7 @@ const (
 // slots may be anywhere in a cluster, and one for all groups of a single server.
 type listeners struct {
 	client redis.UniversalClient
+	world  fence.World
 
 	mu      sync.Mutex
 	base    context.Context // of the subscriptions
@@ -43,7 +44,7 @@ func (l *listeners) listen(tile fence.TileID, heard func(viewcache.Version)) (st
 		l.base, l.cancel = context.WithCancel(context.Background())
 		var all []string
 		for group := range viewcache.Groups {
-			all = append(all, channel(group))
+			all = append(all, l.world.Key(channel(group)))
 		}
 		size := len(all)
 		if _, cluster := l.client.(*redis.ClusterClient); cluster {

@@ -1,6 +1,7 @@
 package redisviewcache
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,24 +21,33 @@ import (
 type Store struct {
 	client redis.UniversalClient
 	limits viewcache.Limits
+	world  fence.World
 	heard  listeners
 	queues [viewcache.Groups]groupcommit.Queue[*request]
 }
 
-var _ viewcache.Store = (*Store)(nil)
+var (
+	_ viewcache.Store   = (*Store)(nil)
+	_ fence.WorldKeeper = (*Store)(nil)
+)
 
-// New returns a Store on client, a *redis.Client or a *redis.ClusterClient made with Options or like it; nil limits
+// EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return redislib.EnterWorld(ctx, s.client, s.world, w)
+}
+
+// New returns a Store of a world, whose name and a colon begin every key and channel, on client, a *redis.Client or a *redis.ClusterClient made with Options or like it; nil limits
 // are the defaults. It does no I/O: a Redis that is down at the start is used once it is up. Errors: a
 // *fence.ArgumentError.
-func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error) {
-	if err := redislib.Usable(client); err != nil {
+func New(client redis.UniversalClient, world fence.World, limits *viewcache.Limits) (*Store, error) {
+	if err := cmp.Or(world.Validate(), redislib.Usable(client)); err != nil {
 		return nil, err
 	}
 	l, err := limits.WithDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{client: client, limits: l, heard: listeners{client: client}}
+	s := &Store{client: client, limits: l, world: world, heard: listeners{client: client, world: world}}
 	for i := range s.queues {
 		s.queues[i].Send, s.queues[i].Calls, s.queues[i].Bytes = s.send, pipelineCalls, pipelineBytes
 	}
@@ -47,9 +57,11 @@ func New(client redis.UniversalClient, limits *viewcache.Limits) (*Store, error)
 // Close ends the subscriptions to announcements. The client stays open.
 func (s *Store) Close() { s.heard.close() }
 
-// Keys are the keys of a tile's group, and its own lock. They are part of the wire contract (docs/wire.md).
-func Keys(tile fence.TileID) []string {
-	p := "{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:"
+// Keys are the keys of a tile's group, and its own lock, in the world without a name. They are part of the wire contract (docs/wire.md).
+func Keys(tile fence.TileID) []string { return keysOf(fence.World{}, tile) }
+
+func keysOf(w fence.World, tile fence.TileID) []string {
+	p := w.Key("{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:")
 	return []string{p + "index", p + "values", p + "used", p + "old", p + "lock:" + tile.String()}
 }
 
@@ -115,7 +127,7 @@ func readVersion(fields []string) (v viewcache.Version, err error) {
 func (s *Store) Values(
 	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
 ) (base, tail []byte, err error) {
-	args := []any{"hmget", Keys(tile)[1], tile.String() + " t " + v.At.String()}
+	args := []any{"hmget", keysOf(s.world, tile)[1], tile.String() + " t " + v.At.String()}
 	if snapshot && !v.Base.IsZero() {
 		args = append(args, tile.String()+" b "+v.Base.String())
 	}
@@ -172,7 +184,7 @@ func (s *Store) Unlock(ctx context.Context, tile fence.TileID, token viewcache.T
 // Put implements viewcache.Store.
 func (s *Store) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
 	verdict, err := s.call(ctx, "put", p.Tile, p.Tile.String(), uint64(p.Token), p.At.String(), p.Base.String(),
-		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(), Channel(p.Tile), p.Tail, p.Snapshot).Int()
+		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(), s.world.Key(Channel(p.Tile)), p.Tail, p.Snapshot).Int()
 	if err == nil && (verdict < int(viewcache.Stored) || verdict > int(viewcache.Gone)) {
 		return 0, unreadable("put", verdict)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/relay/viewcache"
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 func open(t testing.TB, client redis.UniversalClient, limits *viewcache.Limits) *redisviewcache.Store {
 	t.Helper()
 	require.NoError(t, flush(t.Context(), client))
-	s, err := redisviewcache.New(client, limits)
+	s, err := redisviewcache.New(client, fence.World{}, limits)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s

@@ -11,7 +11,7 @@ import (
 
 // Revision is the revision of the function library this package carries. It rises with every change of the Lua
 // sources; a store that has a higher one is left alone.
-const Revision = 5
+const Revision = 6
 
 // LibraryName is the name of the function library. It holds the wire contract's major version.
 const LibraryName = "tilefence_plan_v1"

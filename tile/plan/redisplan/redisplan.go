@@ -33,6 +33,7 @@
 package redisplan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -58,11 +59,15 @@ type Store struct {
 	names    [shards]string // what the keys of each shard begin with
 	function string         // what the functions' names begin with
 	checks   redislib.Checks
+	world    fence.World
 }
 
 // Config holds what has a default. The zero value is valid.
 type Config struct {
-	// Name keeps the plans of several games on one cluster apart: up to 32 letters, digits, underscores and hyphens,
+	// World is the world that the plans are of. Its name and a colon begin every key and channel. Default: the world
+	// without a name.
+	World fence.World
+	// Name keeps several sets of plans in one world apart: up to 32 letters, digits, underscores and hyphens,
 	// the same in every process of a game. Default: none, {tilefence:plan:0}; with one, {tilefence:plan:name:0}.
 	Name string
 }
@@ -72,7 +77,14 @@ var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 var (
 	_ plan.Store    = (*Store)(nil)
 	_ fence.Checker = (*Store)(nil)
+
+	_ fence.WorldKeeper = (*Store)(nil)
 )
+
+// EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return redislib.EnterWorld(ctx, s.client, s.world, w)
+}
 
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to close. The client
 // must obey deadlines (ContextTimeoutEnabled, see redisfence.Options), or a server that hangs delays others. New does
@@ -83,15 +95,15 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		return nil, &fence.ArgumentError{Field: "Name", Value: c.Name,
 			Want: "up to 32 letters, digits, underscores and hyphens"}
 	}
-	if err := redislib.Usable(client); err != nil {
+	if err := cmp.Or(c.World.Validate(), redislib.Usable(client)); err != nil {
 		return nil, err
 	}
 	if c.Name != "" {
 		c.Name += ":"
 	}
-	s := &Store{client: client, function: "tilefence_plan"}
+	s := &Store{client: client, function: "tilefence_plan", world: c.World}
 	for i := range s.names {
-		s.names[i] = "{tilefence:plan:" + c.Name + strconv.Itoa(i) + "}"
+		s.names[i] = c.World.Key("{tilefence:plan:" + c.Name + strconv.Itoa(i) + "}")
 	}
 	return s, nil
 }

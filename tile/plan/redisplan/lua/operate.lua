@@ -3,7 +3,7 @@
 -- ARGV  1 the last event to remove, or ''  2 how many to read
 -- Reply {'ok', entries as XRANGE has them}; {'invalid', what}.
 local function usage(keys, args)
-  if not keys[1] or not keys[1]:find('^{tilefence:plan:[%w_:-]*%d}:usage$') then return invalid('keys') end
+  if not keys[1] or not keys[1]:find('^[%l%d-]*:?{tilefence:plan:[%w_:-]*%d}:usage$') then return invalid('keys') end
   local limit = number(args[2] or '')
   if not limit or limit == 0 or limit > 10000 then return invalid('limit') end
   if args[1] ~= '' then

@@ -52,7 +52,7 @@ end
 
 -- shard_of is what the names of a shard's keys begin with; nil if the key is none of a shard.
 local function shard_of(keys)
-  return keys[1] and keys[1]:match('^({tilefence:plan:[%w_:-]*%d}):requests$')
+  return keys[1] and keys[1]:match('^([%l%d-]*:?{tilefence:plan:[%w_:-]*%d}):requests$')
 end
 
 -- now is the server's clock in milliseconds.
