@@ -3,6 +3,7 @@ package tilefence
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -98,7 +99,7 @@ func NewGatewayServer(
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
 	g.conditions.of(b.Ledger)
 	g.conditions.more(b.Checked)
-	g.worlds = newWorlds(b.Authority, c.Logger, nil, []any{b.Store, b.Log, b.Ledger})
+	g.worlds = newWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger))
 	members := new(holders)
 	g.table = &route.Table{Known: members.lives}
 	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, c.Logger, members.changed); err != nil {
@@ -199,6 +200,9 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	l, err := g.cfg.Web.listen(ctx, g.addr)
 	if err != nil {
 		return err
+	}
+	if err := g.worlds.first(ctx); err != nil {
+		return errors.Join(err, l.Close())
 	}
 	g.cfg.Logger.Info("gateway listens", "addr", l.Addr().String())
 	c := newCrew(ctx)

@@ -89,7 +89,7 @@ func NewRelayServer(
 	server := &RelayServer{addr: addr, web: c.Web, relay: r, log: c.Logger,
 		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
 	server.conditions.of(b.Fanout, c.Relay.Views)
-	server.worlds = newWorlds(nil, c.Logger, nil, []any{b.Log, b.Fanout})
+	server.worlds = newWorlds(b.Authority, c.Logger, nil, []any{b.Log, b.Fanout, c.Relay.Views})
 	return server, nil
 }
 
@@ -106,6 +106,9 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	l, err := r.web.listen(ctx, r.addr)
 	if err != nil {
 		return err
+	}
+	if err := r.worlds.first(ctx); err != nil {
+		return errors.Join(err, l.Close())
 	}
 	r.log.Info("relay listens", "addr", l.Addr().String())
 	c := newCrew(ctx)

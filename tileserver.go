@@ -158,7 +158,8 @@ func NewTileServer(
 	}
 	s.conditions.of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
 	s.conditions.more(b.Checked)
-	s.worlds = newWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable}, []any{b.Fanout, b.Workers})
+	s.worlds = newWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable},
+		checked(&b, b.Fanout, b.Workers))
 	s.consumers.host, s.consumers.log, s.consumers.after = s.host, b.Log, consumersAfter
 	s.consumers.silent = silentAfter(c.Host.Tile.MarkLease)
 	return s, nil

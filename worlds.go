@@ -119,6 +119,20 @@ func (w *worlds) enter(ctx context.Context) error {
 	return nil
 }
 
+// first looks once, before a server that waits for no back end serves. The error is a *fence.WorldError.
+func (w *worlds) first(ctx context.Context) error {
+	_, _, err := w.look(ctx)
+	return err
+}
+
+// checked are the further back ends of the game that keep a world.
+func checked(b *Backends, others ...any) []any {
+	for _, c := range b.Checked {
+		others = append(others, c)
+	}
+	return others
+}
+
 // watch goes on looking until ctx ends. It fails if a back end answers for the first time, and is that of another
 // world.
 func (w *worlds) watch(ctx context.Context) error {

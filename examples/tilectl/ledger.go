@@ -41,6 +41,11 @@ func (t *tool) openLedger(ctx context.Context) error {
 			return err
 		}
 	}
+	if k, ok := store.(fence.WorldKeeper); ok {
+		if err := t.enter(ctx, k); err != nil {
+			return err
+		}
+	}
 	var err error
 	t.ledger, err = admission.New(store, nil)
 	return err

@@ -113,6 +113,15 @@ func (t *tool) open(ctx context.Context, n needs) error {
 // world is the world that the commands work on, by its name alone: tilectl records no identity.
 func (t *tool) world() fence.World { return fence.World{Name: t.options.world} }
 
+// enter refuses the table or file of a world with another name than -world.
+func (t *tool) enter(ctx context.Context, store fence.WorldKeeper) error {
+	if t.options.world == "" {
+		return nil
+	}
+	_, err := store.EnterWorld(ctx, t.world())
+	return err
+}
+
 // redis is a client of the Redis at addrs, a cluster or a single server.
 func (t *tool) redis(ctx context.Context, what, addrs string) (redis.UniversalClient, error) {
 	o := redisfence.Options(strings.Split(addrs, ",")...)
@@ -136,7 +145,7 @@ func (t *tool) coordination(ctx context.Context) (redis.UniversalClient, error) 
 func (t *tool) openMatch(ctx context.Context) error {
 	client, err := t.coordination(ctx)
 	if err == nil {
-		t.match, err = redismatch.New(client, nil)
+		t.match, err = redismatch.New(client, &redismatch.Config{World: t.world()})
 	}
 	return err
 }
@@ -201,10 +210,15 @@ const onAWS = "aws"
 
 func (t *tool) openCheckpoints(ctx context.Context) error {
 	client, err := t.dynamo(ctx, "the checkpoint store")
-	if err == nil {
-		t.checkpoints, err = dynamocheckpoint.New(client, t.options.checkpoints, nil)
+	if err != nil {
+		return err
 	}
-	return err
+	store, err := dynamocheckpoint.New(client, t.options.checkpoints, nil)
+	if err != nil {
+		return err
+	}
+	t.checkpoints = store
+	return t.enter(ctx, store)
 }
 
 // dynamo is a client of DynamoDB, for what is kept there.

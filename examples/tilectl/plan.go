@@ -19,7 +19,7 @@ func (t *tool) openPlans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.plans, err = redisplan.New(client, &redisplan.Config{Name: t.options.planName})
+	t.plans, err = redisplan.New(client, &redisplan.Config{World: t.world(), Name: t.options.planName})
 	return err
 }
 

@@ -92,6 +92,16 @@ type Cache struct {
 	refused *slog.Logger // of views, sampled: a process that can write there can cause any number
 }
 
+var _ fence.WorldKeeper = (*Cache)(nil)
+
+// EnterWorld implements fence.WorldKeeper, as the store does. A store that keeps none belongs to every world.
+func (c *Cache) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	if k, ok := c.store.(fence.WorldKeeper); ok {
+		return k.EnterWorld(ctx, w)
+	}
+	return fence.World{Name: w.Name}, nil
+}
+
 // maxReads is how many rebuilds of one Cache read the log at once: as many as a relay reads by itself, by default.
 const maxReads = 16
 

@@ -29,7 +29,15 @@ type Log struct {
 	letters   int                  // ever written, for their names
 }
 
-var _ stream.Log = (*Log)(nil)
+var (
+	_ stream.Log        = (*Log)(nil)
+	_ fence.WorldKeeper = (*Log)(nil)
+)
+
+// EnterWorld implements fence.WorldKeeper, as the store does.
+func (l *Log) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return l.store.EnterWorld(ctx, w)
+}
 
 // New returns a Log that reads store.
 func New(store *memfence.Store) *Log {
