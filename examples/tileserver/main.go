@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"log"
@@ -57,7 +58,8 @@ func main() {
 	store := must(redisfence.New(client, &redisfence.Config{World: world})) // commits under them
 	check(tilefence.Await(ctx, slog.Default(), "coordination Redis", store.Load))
 	aws := must(config.LoadDefaultConfig(ctx))
-	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), "tilefence-checkpoints", nil))
+	table := cmp.Or(world.Name, "tilefence") + "-checkpoints" // a table is of one world
+	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), table, nil))
 	check(durable.EnsureTable(ctx))
 
 	secret := must(hex.DecodeString(os.Getenv("TILEFENCE_SECRET")))
@@ -65,7 +67,7 @@ func main() {
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout:  must(redisfanout.New(client, &redisfanout.Config{World: world})),
 		Workers: redisshare.New(client, world),
-		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret,
+		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret, Label: world.Name,
 			Seeds: list("TILEFENCE_GOSSIP_SEEDS")},
 		Keys: tilehttp.Keys{secret},
 	}
