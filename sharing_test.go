@@ -135,7 +135,8 @@ func (d *deployment) refused(t *testing.T) {
 	require.NoError(t, err)
 	checkpointer, err := tilefence.NewCheckpointServer(d.Backends, nil)
 	require.NoError(t, err)
-	for _, s := range []tilefence.Server{bridge, checkpointer, tileServer(t, d.Backends, tilefence.TileServerConfig{})} {
+	tiles := tileServer(t, d.Backends, tilefence.TileServerConfig{})
+	for _, s := range []tilefence.Server{bridge, checkpointer, tiles} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		err := s.Run(ctx)
 		cancel()

@@ -36,9 +36,9 @@ func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, err
 	return redislib.EnterWorld(ctx, s.client, s.world, w)
 }
 
-// New returns a Store of a world, whose name and a colon begin every key and channel, on client, a *redis.Client or a *redis.ClusterClient made with Options or like it; nil limits
-// are the defaults. It does no I/O: a Redis that is down at the start is used once it is up. Errors: a
-// *fence.ArgumentError.
+// New returns a Store of a world, whose name and a colon begin every key and channel, on client, a *redis.Client or a
+// *redis.ClusterClient made with Options or like it; nil limits are the defaults. It does no I/O: a Redis that is down
+// at the start is used once it is up. Errors: a *fence.ArgumentError.
 func New(client redis.UniversalClient, world fence.World, limits *viewcache.Limits) (*Store, error) {
 	if err := cmp.Or(world.Validate(), redislib.Usable(client)); err != nil {
 		return nil, err
@@ -57,7 +57,8 @@ func New(client redis.UniversalClient, world fence.World, limits *viewcache.Limi
 // Close ends the subscriptions to announcements. The client stays open.
 func (s *Store) Close() { s.heard.close() }
 
-// Keys are the keys of a tile's group, and its own lock, in the world without a name. They are part of the wire contract (docs/wire.md).
+// Keys are the keys of a tile's group, and its own lock, in the world without a name.
+// They are part of the wire contract (docs/wire.md).
 func Keys(tile fence.TileID) []string { return keysOf(fence.World{}, tile) }
 
 func keysOf(w fence.World, tile fence.TileID) []string {
@@ -184,7 +185,8 @@ func (s *Store) Unlock(ctx context.Context, tile fence.TileID, token viewcache.T
 // Put implements viewcache.Store.
 func (s *Store) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
 	verdict, err := s.call(ctx, "put", p.Tile, p.Tile.String(), uint64(p.Token), p.At.String(), p.Base.String(),
-		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(), s.world.Key(Channel(p.Tile)), p.Tail, p.Snapshot).Int()
+		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(), s.world.Key(Channel(p.Tile)), p.Tail,
+		p.Snapshot).Int()
 	if err == nil && (verdict < int(viewcache.Stored) || verdict > int(viewcache.Gone)) {
 		return 0, unreadable("put", verdict)
 	}
