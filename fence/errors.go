@@ -137,6 +137,9 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
+	if e.At.IsZero() {
+		return fmt.Sprintf("tile %s: %s is corrupt: %s", e.Tile, e.What, e.Detail)
+	}
 	return fmt.Sprintf("tile %s: %s at %s is corrupt: %s", e.Tile, e.What, e.At, e.Detail)
 }
 

@@ -145,6 +145,10 @@ func TestALivingOwnerGoesOnAboveDamageOnRedis(t *testing.T) {
 			require.NoError(t, client.Set(t.Context(), k.Stream, "not a stream", 0).Err())
 			operator(t, client, k.Stream)
 		},
+		"another type of owner": func() {
+			require.NoError(t, client.Set(t.Context(), k.Owner, "no hash", 0).Err())
+			operator(t, client, k.Owner)
+		},
 	})
 }
 

@@ -355,9 +355,9 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 			// This owner's state is the best there is, so it waits until an operator has removed what no rebase
 			// replaces.
 			if !told {
-				a.cfg.Logger.Error("tile waits with its state in memory: its stream must be deleted by hand; in a "+
-					"world with a name, the key is behind that name and a colon", "stream",
-					fence.KeysOf(a.tile).Stream, "error", damage)
+				a.cfg.Logger.Error("tile waits with its state in memory until an operator has deleted the key that is "+
+					"damaged: see tilectl repair; in a world with a name, keys are behind that name and a colon",
+					"stream", fence.KeysOf(a.tile).Stream, "error", damage)
 			}
 			told = true
 			return &fence.StoreError{Op: "rebase", Tile: a.tile, Outcome: fence.ErrNotApplied, Err: damage}

@@ -30,6 +30,12 @@ func (a *arguments) fcall(function string, keys ...string) {
 	}
 }
 
+// keys are those of a call of a function.
+func (a *arguments) keys() []string {
+	n, _ := a.list[2].(int)
+	return a.texts[3 : 3+n]
+}
+
 func (a *arguments) text(s string) {
 	at := &a.texts[len(a.list)]
 	*at = s

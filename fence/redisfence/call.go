@@ -65,9 +65,12 @@ func sized(bytes int) groupcommit.Item[*request] { return groupcommit.Item[*requ
 // answered is then the answer to the only time it was sent.
 func (r *request) NoRetry() bool { return true }
 
-// failed classifies an invocation that gave no reply. A client that retries by itself shows only its last
-// attempt, so even an error reply says nothing about an earlier one: what is not known is unknown.
+// failed classifies an invocation that gave no reply, unless it is damage, which stays. A client that retries by itself
+// shows only its last attempt, so even an error reply says nothing about an earlier one: what is not known is unknown.
 func failed(op string, tile fence.TileID, err error) error {
+	if errors.Is(err, fence.ErrCorrupt) {
+		return err
+	}
 	outcome := fence.ErrUnknownOutcome
 	if unsent, ok := errors.AsType[*groupcommit.NotSentError](err); ok {
 		outcome, err = fence.ErrNotApplied, unsent.Err
@@ -82,6 +85,7 @@ func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 	}
 	reply, err := s.invoke(ctx, c)
 	if err != nil {
+		err = redislib.ExplainOne(ctx, s.client, c.tile, err, c.arguments.keys()...)
 		return fence.Receipt{}, failed(c.op, c.tile, err)
 	}
 	receipt, err := c.read(reply)
@@ -197,6 +201,7 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 		_ = pipe.Process(ctx, sent[i])
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	got, refused := make([][]any, len(calls)), make([]*redislib.Refused, len(calls))
 	for i := range calls {
 		reply, err := sent[i].Slice()
 		if redislib.Missing(err) {
@@ -204,7 +209,11 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 			again, err = s.redirected(ctx, calls[i].Keys[0], sent[i].Args())
 			reply, _ = again.([]any)
 		}
-		replies[i] = functionReply(op, &calls[i], reply, err)
+		got[i], refused[i] = reply, &redislib.Refused{Tile: calls[i].Tile, Keys: calls[i].Keys, Err: err}
+	}
+	redislib.Explain(ctx, s.client, refused)
+	for i := range calls {
+		replies[i] = functionReply(op, &calls[i], got[i], refused[i].Err)
 	}
 	return replies
 }
@@ -249,7 +258,8 @@ func (c *call) read(reply any) (fence.Receipt, error) {
 		return fence.Receipt{}, &fence.ArgumentError{Field: detail, Value: "refused by " + c.op,
 			Want: "see docs/wire.md"}
 	case code == "corrupt":
-		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state", Detail: detail}
+		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state",
+			Detail: detail + "; see tilectl repair"}
 	case refusals[code] != nil:
 		current := fence.Owner{Tile: c.tile, Position: p.position(1), Contact: p.text(2), Tick: fence.Tick(p.number(3))}
 		if current.Contact != "" {

@@ -3,6 +3,7 @@ package redisfence
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"strconv"
@@ -249,9 +250,17 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	}
 	v, err := s.ownerHash(ctx, s.cfg.World.Keys(tile).Owner)
 	if err != nil {
-		return fence.Owner{}, &fence.StoreError{Op: "owner", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+		return fence.Owner{}, s.unread(ctx, "owner", tile, err, s.cfg.World.Keys(tile).Owner)
 	}
 	return ParseOwner(tile, v)
+}
+
+// unread is why a read of keys of a tile failed: a *fence.CorruptError if one of them is of a wrong type.
+func (s *Store) unread(ctx context.Context, op string, tile fence.TileID, err error, keys ...string) error {
+	if err = redislib.ExplainOne(ctx, s.client, tile, err, keys...); errors.Is(err, fence.ErrCorrupt) {
+		return err
+	}
+	return &fence.StoreError{Op: op, Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
 }
 
 // ownerHash reads through the queue of the key's master, and through the cluster's client where that fails:
@@ -294,7 +303,8 @@ func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
 	o.Epoch = o.Position.Epoch
 	if p.bad || o.Epoch == 0 || o.Contact == "" || len(o.Contact) > fence.MaxContact {
 		return fence.Owner{}, &fence.CorruptError{Tile: tile, What: "owner hash", At: o.Position,
-			Detail: "head, tick or contact is missing or unreadable; delete the key to let the owner write it again"}
+			Detail: "head, tick or contact is missing or unreadable; delete the key to let the owner write it again, " +
+				"or run tilectl repair"}
 	}
 	return o, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -24,8 +25,11 @@ func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
 	if err != nil {
 		return &fence.ArgumentError{Field: "poison", Value: p.Seq, Want: "something JSON can hold: " + err.Error()}
 	}
-	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: l.functions.World().Keys(p.Tile).Dead, MaxLen: maxDeadLetters,
-		Values: []any{"letter", body}}).Err()
+	key := l.functions.World().Keys(p.Tile).Dead
+	err = l.client.XAdd(ctx, &redis.XAddArgs{Stream: key, MaxLen: maxDeadLetters, Values: []any{"letter", body}}).Err()
+	if err = redislib.ExplainOne(ctx, l.client, p.Tile, err, key); errors.Is(err, fence.ErrCorrupt) {
+		return err
+	}
 	if err != nil {
 		return &fence.StoreError{Op: "dead letter", Tile: p.Tile, Outcome: fence.ErrUnknownOutcome, Err: err}
 	}
@@ -37,10 +41,12 @@ func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Pois
 	if err := guard.Call(ctx, "read dead letters", tile); err != nil {
 		return nil, err
 	}
-	messages, err := l.client.XRange(ctx, l.functions.World().Keys(tile).Dead, "-", "+").Result()
-	if err != nil {
-		return nil, &fence.StoreError{Op: "read dead letters", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
+	key := l.functions.World().Keys(tile).Dead
+	read := l.client.XRange(ctx, key, "-", "+")
+	if err := l.explainOne(ctx, "read dead letters", readOf(tile, keyed{key, read})); err != nil {
+		return nil, err
 	}
+	messages := read.Val()
 	var letters []stream.Poison
 	var bad error
 	for _, m := range messages {

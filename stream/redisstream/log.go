@@ -69,13 +69,22 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 	}
 	_, execErr := pipe.Exec(ctx)
 	chunks := make([]stream.Chunk, len(cursors))
-	var failed int
+	reads := make([]tileRead, len(cursors))
 	for i, c := range cursors {
-		var err error
-		if chunks[i], err = chunkOf(c.Tile, entries[i], owners[i]); err != nil {
-			failed++
+		if entries[i].Err() == nil && owners[i].Err() == nil {
+			continue
+		}
+		k := l.functions.World().Keys(c.Tile)
+		reads[i] = readOf(c.Tile, keyed{k.Stream, entries[i]}, keyed{k.Owner, owners[i]})
+	}
+	failed := l.explain(ctx, "read", reads)
+	for i, c := range cursors {
+		if err := reads[i].err; err != nil {
 			chunks[i] = stream.Chunk{Tile: c.Tile, Err: err}
-		} else if ownerIsOlder(&chunks[i]) {
+			continue
+		}
+		chunks[i] = chunkOf(c.Tile, entries[i].Val(), owners[i].Val())
+		if chunks[i].Err == nil && ownerIsOlder(&chunks[i]) {
 			chunks[i].Owner, chunks[i].Err = l.functions.Owner(ctx, c.Tile)
 		}
 	}
@@ -100,18 +109,10 @@ func ownerIsOlder(c *stream.Chunk) bool {
 	return n > 0 && c.Owner.Present() && c.Owner.Epoch < c.Entries[n-1].Epoch
 }
 
-func chunkOf(tile fence.TileID, entries *redis.XMessageSliceCmd, owner *redis.SliceCmd) (stream.Chunk, error) {
-	messages, err := entries.Result()
-	if err != nil {
-		return stream.Chunk{}, &fence.StoreError{Op: "read", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
-	}
-	fields, err := owner.Result()
-	if err != nil {
-		return stream.Chunk{}, &fence.StoreError{Op: "read", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
-	}
+func chunkOf(tile fence.TileID, messages []redis.XMessage, owner []any) stream.Chunk {
 	c := stream.Chunk{Tile: tile}
-	if c.Owner, err = redisfence.ParseOwner(tile, fields); err != nil {
-		return stream.Chunk{}, err
+	if c.Owner, c.Err = redisfence.ParseOwner(tile, owner); c.Err != nil {
+		return c
 	}
 	c.Entries = make([]fence.Entry, 0, len(messages))
 	for i := range messages {
@@ -122,7 +123,7 @@ func chunkOf(tile fence.TileID, entries *redis.XMessageSliceCmd, owner *redis.Sl
 		}
 		c.Entries = append(c.Entries, e)
 	}
-	return c, nil
+	return c
 }
 
 // Snapshot implements stream.Log.
@@ -130,11 +131,12 @@ func (l *Log) Snapshot(ctx context.Context, tile fence.TileID) (fence.Snapshot, 
 	if err := guard.Call(ctx, "read snapshot", tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
-	m, err := l.client.HGetAll(ctx, l.functions.World().Keys(tile).Snapshot).Result()
-	if err != nil {
-		return fence.Snapshot{}, false, &fence.StoreError{Op: "read snapshot", Tile: tile, Outcome: fence.ErrNotApplied,
-			Err: err}
+	key := l.functions.World().Keys(tile).Snapshot
+	read := l.client.HGetAll(ctx, key)
+	if err := l.explainOne(ctx, "read snapshot", readOf(tile, keyed{key, read})); err != nil {
+		return fence.Snapshot{}, false, err
 	}
+	m := read.Val()
 	if len(m) == 0 {
 		return fence.Snapshot{}, false, nil
 	}
@@ -155,9 +157,10 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	owner := pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
 	tail := pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1)
 	snap := pipe.HMGet(ctx, k.Snapshot, "epoch", "seq", "chain")
-	if _, err := pipe.Exec(ctx); err != nil {
-		return fence.Position{}, &fence.StoreError{Op: "read position", Tile: tile, Outcome: fence.ErrNotApplied,
-			Err: err}
+	_, _ = pipe.Exec(ctx) // each read has its own error
+	read := readOf(tile, keyed{k.Owner, owner}, keyed{k.Stream, tail}, keyed{k.Snapshot, snap})
+	if err := l.explainOne(ctx, "read position", read); err != nil {
+		return fence.Position{}, err
 	}
 	o, err := redisfence.ParseOwner(tile, owner.Val())
 	if err != nil || o.Present() {

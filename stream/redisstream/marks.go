@@ -113,12 +113,14 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 	}
 	_, _ = pipe.Exec(ctx) // each read has its own error
 	all := make([]stream.TileMarks, len(tiles))
-	failed := 0
+	results := make([]tileRead, len(tiles))
 	for i, t := range tiles {
-		if err := reads[i].Err(); err != nil {
-			failed++
-			all[i] = stream.TileMarks{Tile: t, Err: &fence.StoreError{Op: "read marks", Tile: t,
-				Outcome: fence.ErrNotApplied, Err: err}}
+		results[i] = readOf(t, keyed{l.functions.World().Keys(t).Marks, reads[i]})
+	}
+	failed := l.explain(ctx, "read marks", results)
+	for i, t := range tiles {
+		if err := results[i].err; err != nil {
+			all[i] = stream.TileMarks{Tile: t, Err: err}
 			continue
 		}
 		all[i] = parseMarks(t, reads[i].Val())

@@ -58,11 +58,14 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 	}
 	_, execErr := pipe.Exec(ctx) // each read has its own error
 	stats := make([]stream.Stat, len(tiles))
-	failed := 0
+	results := make([]tileRead, len(tiles))
 	for i, t := range tiles {
-		stats[i] = reads[i].stat(t)
-		if errors.Is(stats[i].Err, fence.ErrNotApplied) {
-			failed++
+		results[i] = reads[i].result(t, l.functions.World().Keys(t))
+	}
+	failed := l.explain(ctx, "stat", results)
+	for i, t := range tiles {
+		if stats[i] = (stream.Stat{Tile: t, Owner: fence.Owner{Tile: t}, Err: results[i].err}); results[i].err == nil {
+			stats[i] = reads[i].stat(t)
 		}
 	}
 	if failed == len(tiles) && execErr != nil {
@@ -71,15 +74,15 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 	return stats, nil
 }
 
+// result is whether all of it could be read.
+func (r *statReads) result(tile fence.TileID, k fence.Keys) tileRead {
+	return readOf(tile, keyed{k.Owner, r.owner}, keyed{k.Snapshot, r.snapshot}, keyed{k.Snapshot, r.size},
+		keyed{k.Stream, r.first}, keyed{k.Stream, r.last}, keyed{k.Stream, r.length}, keyed{k.Dead, r.dead},
+		keyed{k.Stream, r.memory}, keyed{k.Marks, r.marks})
+}
+
 func (r *statReads) stat(tile fence.TileID) stream.Stat {
-	st := stream.Stat{Tile: tile, Owner: fence.Owner{Tile: tile}}
-	for _, cmd := range []redis.Cmder{r.owner, r.snapshot, r.size, r.first, r.last, r.length, r.dead, r.memory,
-		r.marks} {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // MEMORY USAGE of no key is nil
-			st.Err = &fence.StoreError{Op: "stat", Tile: tile, Outcome: fence.ErrNotApplied, Err: err}
-			return st
-		}
-	}
+	st := stream.Stat{Tile: tile}
 	st.Entries, st.DeadLetters, st.Memory = int(r.length.Val()), int(r.dead.Val()), r.memory.Val()
 	m := parseMarks(tile, r.marks.Val())
 	st.Marks, st.Trimmed = m.Marks, m.Trimmed
