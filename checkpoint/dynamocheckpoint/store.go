@@ -259,7 +259,8 @@ func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 
 // EnsureTable creates the table, billed per request, if it does not exist, and waits until it can be
 // used. It is meant for development and tests: a production table wants backups, encryption and
-// capacity of your choosing. It does not change a table that exists.
+// capacity of your choosing. It does not change a table that exists. A server that does not answer is a
+// *fence.StoreError.
 func (st *Store) EnsureTable(ctx context.Context) error {
 	_, err := dynamotx.CreateTable(ctx, st.client, &dynamodb.CreateTableInput{TableName: aws.String(st.table)},
 		[2]string{"tile", "part"})

@@ -88,7 +88,7 @@ func openBackends(
 		if o.certificates != "" {
 			b.stores = secure.inside()
 		}
-		err = b.openServers(ctx, list(o.redis), list(o.fanout), o.postgres, o.dynamodb)
+		err = b.openServers(ctx, list(o.redis), list(o.fanout), o.postgres, o.dynamodb, logger)
 		views = o.views
 	case o.stack == "local":
 		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
@@ -96,7 +96,8 @@ func openBackends(
 		if err == nil {
 			b.stores = secure.inside()
 			b.onClose(b.stack.Stop)
-			err = b.openServers(ctx, b.stack.CoordAddrs, b.stack.FanoutAddrs, b.stack.PostgresURL, b.stack.DynamoURL)
+			err = b.openServers(ctx, b.stack.CoordAddrs, b.stack.FanoutAddrs, b.stack.PostgresURL, b.stack.DynamoURL,
+				logger)
 			views = b.stack.ViewsAddr
 		}
 	default:
@@ -138,8 +139,11 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	return nil
 }
 
-func (b *backends) openServers(ctx context.Context, coord, deliver []string, postgres, dynamo string) (err error) {
-	if b.coordination, err = b.cluster(ctx, "coordination", redisfence.Options(coord...)); err != nil {
+// openServers waits for servers that are down.
+func (b *backends) openServers(
+	ctx context.Context, coord, deliver []string, postgres, dynamo string, logger *slog.Logger,
+) (err error) {
+	if b.coordination, err = b.cluster(ctx, "coordination", redisfence.Options(coord...), logger); err != nil {
 		return err
 	}
 	// The battle's own servers write no files, and a battle that is lost with them is no loss.
@@ -147,21 +151,21 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 	if err != nil {
 		return err
 	}
-	if err := store.Load(ctx); err != nil {
+	if err := tilefence.Await(ctx, logger, "coordination Redis", store.Load); err != nil {
 		return err
 	}
 	b.Store, b.Log = store, redisstream.New(store, b.coordination)
 	b.deleteOwner = func(ctx context.Context, id fence.TileID) error {
 		return b.coordination.Del(ctx, fence.KeysOf(id).Owner).Err()
 	}
-	if b.delivery, err = b.cluster(ctx, "fan-out", redisfanout.Options(deliver...)); err != nil {
+	if b.delivery, err = b.cluster(ctx, "fan-out", redisfanout.Options(deliver...), logger); err != nil {
 		return err
 	}
 	if b.Fanout, err = redisfanout.New(b.delivery, nil); err != nil {
 		return err
 	}
 	b.Workers = redisshare.New(b.delivery, fence.World{})
-	if err := errors.Join(b.openTickets(ctx), b.openPlans(ctx)); err != nil {
+	if err := errors.Join(b.openTickets(ctx, logger), b.openPlans(ctx, logger)); err != nil {
 		return err
 	}
 	pool, err := pgxpool.New(ctx, postgres)
@@ -174,40 +178,51 @@ func (b *backends) openServers(ctx context.Context, coord, deliver []string, pos
 		return err
 	}
 	b.Authority = authority
-	if err := authority.Migrate(ctx); err != nil {
+	if err := tilefence.Await(ctx, logger, "PostgreSQL", authority.Migrate); err != nil {
 		return err
 	}
-	return b.openDynamo(ctx, dynamo)
+	return b.openDynamo(ctx, dynamo, logger)
 }
 
 // openTickets keeps the lobby's tickets on the fan-out cluster: chaos takes away all that the coordination cluster
 // holds, which the tiles' owners restore, and nobody could restore tickets. The cluster has no replicas to wait for.
-func (b *backends) openTickets(ctx context.Context) error {
+func (b *backends) openTickets(ctx context.Context, logger *slog.Logger) error {
 	tickets, err := redismatch.New(b.delivery, &redismatch.Config{NoReplicas: true})
 	if err != nil {
 		return err
 	}
 	b.tickets = tickets
-	return tickets.Load(ctx)
+	return tilefence.Await(ctx, logger, "fan-out Redis", tickets.Load)
 }
 
 // openPlans keeps the pilots' requests beside the tickets, for the same reason, under a name of this battle.
-func (b *backends) openPlans(ctx context.Context) error {
+func (b *backends) openPlans(ctx context.Context, logger *slog.Logger) error {
 	plans, err := redisplan.New(b.delivery, &redisplan.Config{Name: "battle-" + rand.Text()[:8]})
 	if err != nil {
 		return err
 	}
 	b.plans = plans
-	return plans.Load(ctx)
+	return tilefence.Await(ctx, logger, "fan-out Redis", plans.Load)
 }
 
 // cluster connects to a Redis Cluster.
-func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOptions) (*redis.ClusterClient, error) {
+func (b *backends) cluster(
+	ctx context.Context, what string, o *redis.ClusterOptions, logger *slog.Logger,
+) (*redis.ClusterClient, error) {
 	o.TLSConfig = b.stores
-	c := redis.NewClusterClient(o)
-	b.onClose(func() { _ = c.Close() })
-	if err := c.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("%s Redis Cluster at %s: %w", what, strings.Join(o.Addrs, ","), err)
+	what = fmt.Sprintf("%s Redis Cluster at %s", what, strings.Join(o.Addrs, ","))
+	var client redis.UniversalClient
+	err := tilefence.Await(ctx, logger, what, func(ctx context.Context) (err error) {
+		client, err = redisfence.Connect(ctx, o)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	b.onClose(func() { _ = client.Close() })
+	c, ok := client.(*redis.ClusterClient)
+	if !ok {
+		return nil, fmt.Errorf("%s: it is a single server", what)
 	}
 	return c, nil
 }
@@ -234,7 +249,7 @@ func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog
 // dynamoConnections is how many requests to DynamoDB a process has under way at most: the others wait.
 const dynamoConnections = 64
 
-func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
+func (b *backends) openDynamo(ctx context.Context, endpoint string, logger *slog.Logger) error {
 	const checkpointTable, ledgerTable = "tilefence-checkpoints", "tilefence-ledger"
 	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
 	// By default every request that is under way has a connection of its own, and most are closed after it.
@@ -252,10 +267,13 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkpoints.EnsureTable(ctx); err != nil {
-		return err
-	}
-	if err := dynamoledger.CreateTable(ctx, client, ledgerTable); err != nil {
+	err = tilefence.Await(ctx, logger, "DynamoDB", func(ctx context.Context) error {
+		if err := checkpoints.EnsureTable(ctx); err != nil {
+			return err
+		}
+		return dynamoledger.CreateTable(ctx, client, ledgerTable)
+	})
+	if err != nil {
 		return err
 	}
 	ledger, err := dynamoledger.New(client, ledgerTable, nil)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -298,10 +299,13 @@ func TestHelp(t *testing.T) {
 func TestServersThatAreDown(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
 	began := time.Now()
-	status := run(t.Context(), []string{"bridge", "-redis", "127.0.0.1:1",
+	status := run(ctx, []string{"bridge", "-redis", "127.0.0.1:1",
 		"-postgres", "postgres://127.0.0.1:1/x", "-dynamodb", "http://127.0.0.1:1"}, &out, &errs)
 	assert.Equal(t, exitFailed, status)
 	assert.Contains(t, errs.String(), "coordination Redis Cluster at 127.0.0.1:1")
+	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second, "it waits")
 	assert.Less(t, time.Since(began), 30*time.Second)
 }

@@ -60,7 +60,7 @@ func main() {
 	aws := must(config.LoadDefaultConfig(ctx))
 	table := cmp.Or(world.Name, "tilefence") + "-checkpoints" // a table is of one world
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), table, nil))
-	check(durable.EnsureTable(ctx))
+	check(tilefence.Await(ctx, slog.Default(), "DynamoDB", durable.EnsureTable))
 
 	secret := must(hex.DecodeString(os.Getenv("TILEFENCE_SECRET")))
 	b := tilefence.Backends{

@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/tilefence/tilefence/fence"
 )
 
 // Item is an item as DynamoDB has it.
@@ -87,7 +89,7 @@ func (r *Reader) Binary(name string) []byte {
 const tableTimeout = 5 * time.Minute
 
 // CreateTable makes a table, billed per request, and waits until it can be used. One of that name that exists is left
-// as it is, and created is false. keys are the attributes of the primary key: the partition's and the sort key, both of
+// as it is, and created is false. A server that does not answer is a *fence.StoreError. keys are the attributes of the primary key: the partition's and the sort key, both of
 // type S.
 func CreateTable(ctx context.Context, client *dynamodb.Client, in *dynamodb.CreateTableInput, keys [2]string) (
 	created bool, err error) {
@@ -104,7 +106,11 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, in *dynamodb.Crea
 		err = waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: in.TableName}, tableTimeout)
 	}
 	if err != nil {
-		return false, fmt.Errorf("create table %q: %w", *in.TableName, err)
+		err = fmt.Errorf("create table %q: %w", *in.TableName, err)
+		if Passing(err) {
+			err = &fence.StoreError{Op: "create table", Outcome: fence.ErrUnknownOutcome, Err: err}
+		}
+		return false, err
 	}
 	return created, nil
 }
