@@ -89,8 +89,8 @@ func (r *Reader) Binary(name string) []byte {
 const tableTimeout = 5 * time.Minute
 
 // CreateTable makes a table, billed per request, and waits until it can be used. One of that name that exists is left
-// as it is, and created is false. A server that does not answer is a *fence.StoreError. keys are the attributes of the primary key: the partition's and the sort key, both of
-// type S.
+// as it is, and created is false. A server that does not answer is a *fence.StoreError. keys are the attributes of the
+// primary key: the partition's and the sort key, both of type S.
 func CreateTable(ctx context.Context, client *dynamodb.Client, in *dynamodb.CreateTableInput, keys [2]string) (
 	created bool, err error) {
 	in.BillingMode, in.KeySchema = types.BillingModePayPerRequest, KeySchema(keys)

@@ -32,7 +32,8 @@ package relayjs
 
 import "embed"
 
-// Files are client.js and messages.js, which client.js imports from beside itself, and package.json.
+// Files are client.js and messages.js, which client.js imports from beside itself, silence.js, which closes a
+// WebSocket of any kind on which nothing comes, and package.json.
 //
-//go:embed client.js messages.js package.json
+//go:embed client.js messages.js silence.js package.json
 var Files embed.FS

@@ -1,12 +1,15 @@
 // The visitor's own way through the lobby: a button that signs in as a guest and asks for a match, the ticket's state as
 // it changes, and the seat, which is taken at the gateway and left again.
 
+import { endSilent } from "../relay/silence.js";
 import { shortTile } from "./palette.js";
 
 const protocol = "tilefence.intent.v1.json"; // of the gateway
 const ticketProtocol = "tilefence.ticket.v1"; // of the lobby
 const withToken = (token) => `tilefence.token.${token}`; // a subprotocol that carries it
 const again = 500; // ms until a ticket is followed again after its connection was lost
+const silence = 25_000; // ms after which a connection on which nothing has come is given up
+const askEvery = 20_000; // ms after which a player who has a seat shows, and sees, that its gateway is there
 const $ = (id) => document.getElementById(id);
 
 const name = () => Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join("");
@@ -58,6 +61,7 @@ export class Ticket {
       else if (t.state === "seated") this.#sit(t, waited, s);
       else this.#show(`rating ${rating}, ${t.state}: ${t.why ?? ""}`, "Cancel", cancel);
     };
+    endSilent(s, silence, { always: true }); // a ticket that waits is followed anew now and then
     s.onclose = () => { if (!over && !this.seat && this.id === id) setTimeout(() => this.#follow(rating, cancel), again); };
   }
 
@@ -66,13 +70,16 @@ export class Ticket {
     if (this.seat) return;
     const text = `seat ${t.seats.map((n) => n + 1).join(", ")} on tile ${shortTile(t.tile)}, after ${waited}`;
     this.seat = new WebSocket(t.gateway, [protocol, withToken(t.token)]);
-    let sat = false;
+    let sat = false, asks;
+    const out = endSilent(this.seat, silence);
     this.seat.onopen = () => {
       sat = true;
+      asks = setInterval(() => out.send(JSON.stringify({ id: "here", kind: "ask", action: "here" })), askEvery);
       follower.close();
       this.#show(text, "Leave", () => this.seat.close());
     };
     this.seat.onclose = () => {
+      clearInterval(asks);
       this.seat = null;
       if (!sat) return; // too late: the ticket waits again
       this.#ask("POST", "/leave").catch(() => {});

@@ -1,4 +1,5 @@
 import { Client, events } from "/relay/client.js";
+import { endSilent } from "/relay/silence.js";
 
 const plaza = "85283083fffffff", host = location.origin.replace("http", "ws"), text = new TextDecoder();
 const player = sessionStorage.player ??= `player-${Math.random().toString(36).slice(2, 6)}`;
@@ -20,13 +21,15 @@ new Client(`${host}/view`, [plaza], {
   link: (state, words) => say(words),
 }).connect();
 
-let gateway, number = 0;
+const answered = 25_000; // ms in which a gateway answers an intent, or is gone
+let gateway, intents, number = 0;
 (function connect() {
   gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
   gateway.onclose = ({ reason }) => { say(reason || "the gateway is gone"); setTimeout(connect, 1000); };
   gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.outcome ?? a.error.message); };
+  intents = endSilent(gateway, answered);
 })();
 document.querySelector("button").onclick = () => {
   if (gateway.readyState !== WebSocket.OPEN) return say("not connected yet");
-  gateway.send(JSON.stringify({ id: String(++number), tile: plaza, kind: "move" }));
+  intents.send(JSON.stringify({ id: String(++number), tile: plaza, kind: "move" }));
 };
