@@ -24,8 +24,12 @@ const carriesFor = 30 * time.Second
 // remembered is how many positions are kept to recognise frames that came on both tiers. Relays ignore the others.
 const remembered = 32
 
-// maxHeld bounds the frames that wait. Beyond it the gap is left to the relay.
-const maxHeld = 256
+// The frames that wait are at most maxHeld, and their bytes at most maxHeldBytes, which is two of the largest. Beyond
+// either the gap is left to the relay.
+const (
+	maxHeld      = 256
+	maxHeldBytes = 2 * fence.MaxFrame
+)
 
 // merge makes one sequence of what two tiers bring of one tile.
 type merge struct {
@@ -41,6 +45,7 @@ type merge struct {
 	oldest  int               // in recent
 	heard   [2]fence.Position // the highest that each side has brought
 	waiting []heldFrame       // by position
+	bytes   int               // of the frames in waiting
 	timer   *time.Timer
 }
 
@@ -111,6 +116,7 @@ func (m *merge) wait(h heldFrame) {
 		return 0
 	})
 	m.waiting = slices.Insert(m.waiting, i, h)
+	m.bytes += len(h.entry.Frame)
 }
 
 // release delivers the frames that wait no longer: because they follow by now, because neither tier will bring what is
@@ -120,7 +126,7 @@ func (m *merge) release(now time.Time) {
 		h := &m.waiting[0]
 		p := h.entry.Position
 		passed := !before(m.heard[sideOrdinary], p) && !before(m.heard[sideBroker], p)
-		overdue := now.Sub(h.since) >= hold || len(m.waiting) > maxHeld
+		overdue := now.Sub(h.since) >= hold || len(m.waiting) > maxHeld || m.bytes > maxHeldBytes
 		if h.entry.Prev != m.last && !passed && !overdue {
 			m.wakeAt(h.since.Add(hold).Sub(now))
 			return
@@ -129,6 +135,7 @@ func (m *merge) release(now time.Time) {
 			m.count.missed.Add(1)
 		}
 		m.pass(&h.entry)
+		m.bytes -= len(h.entry.Frame)
 		m.waiting = slices.Delete(m.waiting, 0, 1)
 	}
 	m.waiting = nil
@@ -153,7 +160,7 @@ func (m *merge) wakeAt(d time.Duration) {
 func (m *merge) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stopped, m.waiting = true, nil
+	m.stopped, m.waiting, m.bytes = true, nil, 0
 	if m.timer != nil {
 		m.timer.Stop()
 	}

@@ -57,6 +57,42 @@ func TestMergeGap(t *testing.T) {
 	})
 }
 
+// TestHeldBytesAreBounded: frames that wait behind a gap are bounded by their bytes, too. Beyond the bound the oldest is
+// delivered without its predecessor, before its time, and what was delivered is no longer counted.
+func TestHeldBytesAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		relay := w.process(settings())
+		var got []fence.Seq
+		stop, err := relay.Subscribe(t.Context(), w.tile, func(data []byte) {
+			e, err := fence.DecodeEntry(data)
+			require.NoError(t, err)
+			got = append(got, e.Seq)
+		})
+		require.NoError(t, err)
+		defer stop()
+		frames := w.commitOf(10, fence.MaxPayload-1024)
+		send := func(to fanout.Publisher, seqs ...int) {
+			for _, seq := range seqs {
+				_, err := to.Publish(t.Context(), frames[seq-1:seq])
+				require.NoError(t, err)
+			}
+			synctest.Wait()
+		}
+		send(w.ordinary, 1)
+		send(w.broker, 1)
+		require.Equal(t, []fence.Seq{1}, got)
+		for _, gap := range []struct {
+			seqs []int
+			got  []fence.Seq
+		}{{[]int{3, 4}, []fence.Seq{1}}, {[]int{5}, []fence.Seq{1, 3, 4, 5}},
+			{[]int{7, 8}, []fence.Seq{1, 3, 4, 5}}, {[]int{9}, []fence.Seq{1, 3, 4, 5, 7, 8, 9}}} {
+			send(w.broker, gap.seqs...)
+			require.Equal(t, gap.got, got, "after %d", gap.seqs)
+		}
+		require.Equal(t, uint64(2), relay.Stats().Missed)
+	})
+}
+
 // TestHandedInBoth: while both tiers carry a tile, a message that only the broker took is not handed over as long as a
 // subscriber may hear the ordinary tier alone; and of many tiles in a call, each message's fate is known.
 func TestHandedInBoth(t *testing.T) {

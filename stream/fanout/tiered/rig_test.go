@@ -48,7 +48,10 @@ func newWorld(t *testing.T) *world {
 }
 
 // commit appends n batches of an owner to the tile's history, and returns their frames.
-func (w *world) commit(n int) (messages []fanout.Message) {
+func (w *world) commit(n int) (messages []fanout.Message) { return w.commitOf(n, 100) }
+
+// commitOf commits n batches of size bytes.
+func (w *world) commitOf(n, size int) (messages []fanout.Message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for range n {
@@ -57,7 +60,7 @@ func (w *world) commit(n int) (messages []fanout.Message) {
 			last = w.history[len(w.history)-1].Position
 		}
 		e := fence.NewEntry(fence.Entry{Tile: w.tile, Kind: fence.KindBatch, Prev: last, Tick: fence.Tick(last.Seq + 1),
-			Position: fence.Position{Epoch: max(last.Epoch, 1), Seq: last.Seq + 1}, Payload: make([]byte, 100)})
+			Position: fence.Position{Epoch: max(last.Epoch, 1), Seq: last.Seq + 1}, Payload: make([]byte, size)})
 		w.history = append(w.history, e)
 		messages = append(messages, fanout.Message{Tile: w.tile, Data: e.Frame})
 	}
