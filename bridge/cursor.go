@@ -18,13 +18,18 @@ type cursor struct {
 	end fence.Position
 
 	// floor is the highest epoch ever seen in force. Nothing below it is forwarded, whatever the store
-	// says: after an unlucky failover the owner hash itself can go back.
+	// says: after an unlucky failover the owner hash itself can go back. It does not go back by more than
+	// fence.EpochLeap: then the floor was none, and has been repaired.
 	floor fence.Epoch
 
 	// sent is the highest position handed over. An entry at or below it, under the same epoch, has been
 	// forwarded before. Where forwarding was resumed it is what the mark says: of one by an earlier release the
 	// sequence only, until a read shows the rest.
 	sent fence.Position
+
+	// told is that sent is what the mark says: this bridge has not handed anything over yet. A mark that is
+	// further above the head than a failover leaves it was written by others, and keeps nothing from being forwarded.
+	told bool
 
 	// counted is what has been counted of entries after read: a failed publish takes back what came
 	// after it, and the next pass meets the same entries again. Nil but then.
@@ -119,6 +124,9 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 	case end.Seq > c.read:
 		return false
 	}
+	if c.told && c.sent.Seq > end.Seq+lookBack {
+		c.sent = fence.Position{}
+	}
 	c.counted = nil
 	c.place = place{read: end.Seq - min(end.Seq, lookBack), blind: true}
 	return true
@@ -144,7 +152,9 @@ func (c *cursor) current(owner *fence.Owner, entries []fence.Entry, defects []st
 			}
 		}
 	}
-	c.floor = max(c.floor, epoch)
+	if epoch.Plausible(c.floor) && epoch > c.floor || owner.Present() && c.floor.FarAbove(epoch) {
+		c.floor = epoch
+	}
 	return epoch
 }
 

@@ -94,10 +94,30 @@ func (p *pass) run(ctx context.Context, c *clusters) {
 			pt.fail(OpRead, err)
 			continue
 		}
-		pt.sift(ctx, c, &chunks[i])
+		damage := beyond(&chunks[i])
+		if pt.sift(ctx, c, &chunks[i]); damage != nil && pt.err == nil && pt.regressed == nil {
+			pt.fail(OpRead, damage)
+		}
 		p.info.Entries += pt.entries
 	}
 	p.publish(ctx, c)
+}
+
+// beyond cuts off a chunk from the first entry of a sequence that no tile comes to, and returns it as damage: to go on
+// after it would leave nothing to read.
+func beyond(chunk *stream.Chunk) error {
+	for i := range chunk.Entries {
+		if e := &chunk.Entries[i]; e.Seq > fence.FarSeq {
+			p := poisonOf(e, "no tile comes to this sequence")
+			chunk.Entries, chunk.Poison = chunk.Entries[:i], nil
+			return p.Damage()
+		}
+	}
+	if p := chunk.Poison; p != nil && p.Seq > fence.FarSeq {
+		chunk.Poison = nil
+		return p.Damage()
+	}
+	return nil
 }
 
 // sift decides the fate of every entry of a chunk and moves the tile's cursor past them.
@@ -236,7 +256,7 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 				pt.published.Earlier = append(pt.published.Earlier, pt.frames[i].position)
 			}
 		}
-		c.sent = last.position
+		c.sent, c.told = last.position, false
 	}
 	if n < len(pt.frames) {
 		c.place = pt.frames[n].before

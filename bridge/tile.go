@@ -80,7 +80,7 @@ func (t *tile) resume(read fence.Seq, last fence.Position, now time.Time) {
 	if !last.IsZero() {
 		t.cursor.end = last
 	}
-	t.cursor.sent = t.cursor.end
+	t.cursor.sent, t.cursor.told = t.cursor.end, true
 	t.marks.saved = read
 }
 

@@ -90,7 +90,11 @@ func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, err
 		return Reading, err
 	case !found:
 		return Reading, fmt.Errorf("tile %s: %w", t.id, ErrNoSnapshot)
-	case s.Epoch < t.floor:
+	case !s.Epoch.Plausible(t.durable.Epoch) || s.Seq > fence.FarSeq:
+		return Reading, &fence.CorruptError{Tile: t.id, What: "snapshot", At: s.Position,
+			Detail: fmt.Sprintf("no owner comes to this position; what is durable is at %s: see tilectl repair",
+				t.durable)}
+	case s.Epoch < t.floor && !t.floor.FarAbove(s.Epoch): // else the floor was none, and the store judges
 		return Reading, &FloorError{Tile: t.id, Floor: t.floor, Presented: s.Position}
 	}
 	if !covers(t.durable, s.Position) {

@@ -248,6 +248,53 @@ func TestEpochFloor(t *testing.T) {
 	})
 }
 
+// TestASnapshotOfNoOwner: its epoch or its sequence was written past the library. It does not come into the durable
+// store, which would refuse the tile's own ever after, and the checkpointer goes on when it is repaired.
+func TestASnapshotOfNoOwner(t *testing.T) {
+	for _, forge := range []func(*fence.Snapshot){
+		func(s *fence.Snapshot) { s.Epoch = fence.MaxRetired + 2 },
+		func(s *fence.Snapshot) { s.Epoch = fence.MaxNumber },
+		func(s *fence.Snapshot) { s.Seq = fence.FarSeq + 1 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			w.play(tile, 5)
+			c := w.checkpointer([]fence.TileID{tile}, nil)
+			w.log.change(func(l *watchedLog) { l.snapshot = func(s *fence.Snapshot) error { forge(s); return nil } })
+			require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), fence.ErrCorrupt)
+			assert.Zero(t, w.stored(tile))
+			w.log.change(func(l *watchedLog) { l.snapshot = nil })
+			require.NoError(t, c.CheckpointNow(t.Context(), tile))
+			w.play(tile, 1)
+			w.log.change(func(l *watchedLog) { l.snapshot = func(s *fence.Snapshot) error { forge(s); return nil } })
+			require.ErrorIs(t, c.CheckpointNow(t.Context(), tile), fence.ErrCorrupt)
+			w.log.change(func(l *watchedLog) { l.snapshot = nil })
+			require.NoError(t, c.CheckpointNow(t.Context(), tile))
+			assert.Equal(t, w.owners[tile].at, w.stored(tile))
+		})
+	}
+}
+
+// TestAFloorThatWasNone: the durable store failed while a snapshot of an epoch that was never minted was there. The
+// floor that it leaves does not outlive it.
+func TestAFloorThatWasNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		good := w.play(tile, 5)
+		w.commit(tile, 1)
+		w.store.set(func(context.Context, fence.TileID, func() error) error { return errors.New("down") })
+		c := w.checkpointer([]fence.TileID{tile}, nil)
+		w.log.change(func(l *watchedLog) {
+			l.snapshot = func(s *fence.Snapshot) error { s.Epoch += fence.EpochLeap + 1; return nil }
+		})
+		require.Error(t, c.CheckpointNow(t.Context(), tile))
+		w.store.set(nil)
+		w.log.change(func(l *watchedLog) { l.snapshot = nil })
+		require.NoError(t, c.CheckpointNow(t.Context(), tile))
+		assert.Equal(t, good.Position, w.stored(tile))
+	})
+}
+
 // TestRegressRefused loses the end of the stream and its owner, as a failover may: a higher epoch goes on
 // from a lower sequence. It is refused and reported until it has caught up.
 func TestRegressRefused(t *testing.T) {

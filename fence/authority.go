@@ -62,7 +62,7 @@ func (c *Claim) Validate() error {
 		return argument("claim ID", c.ID, "a new UUID for each attempt, see NewClaimID")
 	case c.Expected >= MaxNumber:
 		return argument("epoch", c.Expected, "below 2^53-1")
-	case c.Floor > max(MaxRetired, c.Expected+1<<20) || c.Floor >= MaxNumber:
+	case !c.Floor.Plausible(c.Expected) || c.Floor >= MaxNumber:
 		return argument("floor", c.Floor, fmt.Sprintf("at most %d, or 2^20 above the record's epoch %d: no authority "+
 			"has minted what a store or a caller shows; see docs/operations.md, An epoch is impossible", MaxRetired,
 			c.Expected))

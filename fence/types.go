@@ -14,6 +14,27 @@ import (
 // compare numbers as IEEE 754 doubles, which are exact up to there.
 const MaxNumber = 1<<53 - 1
 
+// What is read back from a store is believed up to these, 2^44 ticks and 2^52 batches: a tile that ticks a thousand
+// times a second comes there in 557 years, or much later. What is above was not written by an owner, and would leave an
+// owner no room to go on.
+const (
+	FarTick Tick = 1 << 44
+	FarSeq  Seq  = 1 << 52
+)
+
+// EpochLeap is how far above an epoch that is known another can be: processes mint one at a time, and an authority or a
+// store that was restored to an older state lacks few.
+const EpochLeap Epoch = 1 << 20
+
+// FarAbove reports whether e is more than EpochLeap above a known epoch: then one of the two was never minted.
+func (e Epoch) FarAbove(known Epoch) bool { return e > known && e-known > EpochLeap }
+
+// Plausible reports whether an authority can have minted e, when it was known to have minted another. The tile's
+// record may have been retired since, and have begun above that: then e is at most MaxRetired.
+func (e Epoch) Plausible(known Epoch) bool {
+	return e <= MaxRetired || e <= MaxNumber && !e.FarAbove(known)
+}
+
 // TileID names a tile: an H3 index. This package treats it as an opaque non-zero number; package tile
 // knows its geometry. The text form is the H3 convention, lower-case hexadecimal without leading zeros.
 type TileID uint64

@@ -287,7 +287,7 @@ func TestMarksAndLeases(t *testing.T) {
 	t.Parallel()
 	for _, c := range []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.RelayMember("a"),
 		stream.Checkpointed} {
-		for seq, ok := range map[fence.Seq]bool{0: true, fence.MaxNumber: true, fence.MaxNumber + 1: false} {
+		for seq, ok := range map[fence.Seq]bool{0: true, fence.FarSeq: true, fence.FarSeq + 1: false} {
 			require.Equal(t, ok, (&stream.MarkWrite{Tile: 1, Consumer: c, Seq: seq}).Validate() == nil)
 		}
 	}

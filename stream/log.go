@@ -30,7 +30,8 @@ type Chunk struct {
 	Err error
 }
 
-// Poison is a stream entry that cannot be read. A consumer records it and goes on after Seq.
+// Poison is a stream entry that cannot be read. A consumer records it and goes on after Seq, unless that is above
+// fence.FarSeq, where no tile comes: nothing can follow it, and it is damage.
 type Poison struct {
 	Tile   fence.TileID
 	Seq    fence.Seq
@@ -38,6 +39,12 @@ type Poison struct {
 	Fields map[string]string // as stored
 	Reason string
 	Letter string // its name among the tile's dead letters; empty when it is not one
+}
+
+// Damage is the entry as a *fence.CorruptError, for those that cannot go on after it.
+func (p *Poison) Damage() error {
+	return &fence.CorruptError{Tile: p.Tile, What: "stream entry", At: fence.Position{Epoch: p.Epoch, Seq: p.Seq},
+		Detail: p.Reason + "; see tilectl repair"}
 }
 
 // Log is the coordination store as a reader sees it, and the small writes a reader may make: its own

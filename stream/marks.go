@@ -100,8 +100,8 @@ func (w *MarkWrite) Validate() error {
 		!relayMember.MatchString(string(w.Consumer)):
 		return &fence.ArgumentError{Field: "consumer", Value: w.Consumer,
 			Want: "bridge, pending, checkpoint, or relay: and an id of 1 to 64 letters, digits, - and _"}
-	case w.Seq > fence.MaxNumber:
-		return &fence.ArgumentError{Field: "seq", Value: w.Seq, Want: "at most 2^53-1"}
+	case w.Seq > fence.FarSeq:
+		return &fence.ArgumentError{Field: "seq", Value: w.Seq, Want: "at most 2^52: no tile comes to a higher one"}
 	case !w.Last.IsZero() && (w.Last.Seq != w.Seq || w.Last.Epoch > fence.MaxNumber):
 		return &fence.ArgumentError{Field: "last", Value: w.Last, Want: "the position of the entry at Seq, or zero"}
 	case w.Shown > fence.MaxNumber:

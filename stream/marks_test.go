@@ -50,7 +50,7 @@ func TestMarkWriteValidate(t *testing.T) {
 		{Consumer: stream.BridgeAcked}, {Tile: 1}, {Tile: 1, Consumer: stream.ConsumerGroup},
 		{Tile: 1, Consumer: stream.RelayFloor},
 		{Tile: 1, Consumer: stream.RelayMember("")}, {Tile: 1, Consumer: stream.RelayMember("a\n")},
-		{Tile: 1, Consumer: stream.BridgeAcked, Seq: fence.MaxNumber + 1},
+		{Tile: 1, Consumer: stream.BridgeAcked, Seq: fence.FarSeq + 1},
 		{Tile: 1, Consumer: "bridge:a"}, {Tile: 1, Consumer: "xrelay:a"},
 	} {
 		require.ErrorIs(t, w.Validate(), fence.ErrInvalidArgument, "%+v", w)

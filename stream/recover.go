@@ -104,8 +104,7 @@ func Follow(ctx context.Context, log Log, tile fence.TileID, from fence.Position
 			at = e.Position
 		}
 		if c.Poison != nil {
-			return &fence.CorruptError{Tile: tile, What: "stream entry",
-				At: fence.Position{Epoch: c.Poison.Epoch, Seq: c.Poison.Seq}, Detail: c.Poison.Reason}
+			return c.Poison.Damage()
 		}
 		if len(c.Entries) < DefaultLimit {
 			return nil

@@ -258,10 +258,6 @@ func (o *tileOwner) abandon() {
 	o.pending = nil
 }
 
-// farAbove is how far above this owner's an epoch that consumers tell may be to be believed: they are many, and one
-// that is wrong must not use the epochs up.
-const farAbove = 1 << 20
-
 // outshone acquires the tile anew if watchers were shown an epoch above this owner's, and the authority has forgotten
 // that later owner: bridges and relays refuse what is of a lower epoch, for good. If the store has forgotten it too,
 // this owner's state goes on above it. If not, the rebase, which names where this owner's history ends, is refused, and
@@ -273,7 +269,7 @@ func (o *tileOwner) outshone(ctx context.Context, t *stream.Trimmed) error {
 		return nil
 	case o.pending != nil && !o.pending.commit.Refresh():
 		return nil // the stream may end with this batch, or without it; the next trim tells again
-	case t.Shown > own+farAbove:
+	case t.Shown.FarAbove(own): // consumers are many, and one that is wrong must not use the epochs up
 		o.cfg.Logger.Error("a consumer of the stream tells an epoch that cannot be; it is ignored", "told", t.Shown,
 			"epoch", own)
 		return nil

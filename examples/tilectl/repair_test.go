@@ -266,7 +266,7 @@ var injuries = map[string]injury{
 	"snapshot time": {of: "a", field: "snapshot: at", breaks: unplayable,
 		do: func(p *patient) { p.do("hset", p.k.Snapshot, "at", "-1") }},
 	"mark": {of: "m", field: "mark bridge", breaks: unmoved, do: func(p *patient) {
-		p.do("hset", p.k.Marks, "bridge", uint64(high), "bridge.at", 1)
+		p.do("hset", p.k.Marks, "bridge", uint64(p.last().Seq)+1000, "bridge.at", 1)
 	}},
 	"mark of a relay": {of: "r", field: "mark relay:a", do: func(p *patient) {
 		p.do("hset", p.k.Marks, "relay:a", uint64(p.last().Seq)+1, "relay:a.at", 1)
@@ -275,7 +275,7 @@ var injuries = map[string]injury{
 		p.do("hset", p.k.Marks, "shown", uint64(high))
 	}},
 	"trimmed": {of: "t", field: "trimmed", breaks: resyncs, do: func(p *patient) {
-		p.do("hset", p.k.Marks, "trimmed", uint64(high))
+		p.do("hset", p.k.Marks, "trimmed", uint64(p.last().Seq)+1000)
 	}},
 	"owner is a list": {of: "o", field: "owner key", asked: "owner", breaks: unplayable, do: func(p *patient) {
 		p.do("del", p.k.Owner)

@@ -64,7 +64,9 @@ func tail(ctx context.Context, t *tool, args []string) error {
 			t.printEntry(e, previous)
 			after, previous = e.Seq, e.Position
 		}
-		if p := chunks[0].Poison; p != nil {
+		if p := chunks[0].Poison; p != nil && p.Seq > fence.FarSeq {
+			return p.Damage()
+		} else if p != nil {
 			fmt.Fprintf(t.errs, "tile %s: sequence %d cannot be read: %s\n", id, p.Seq, line(p.Reason))
 			after, previous = p.Seq, fence.Position{}
 		}

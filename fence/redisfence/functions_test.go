@@ -227,6 +227,27 @@ func TestMarksACall(t *testing.T) {
 	require.Equal(t, "10", seq())
 }
 
+// TestNumbersThatCannotBeStored: no call writes a sequence that no reader takes, whatever stands in the tile's keys.
+func TestNumbersThatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	_, client := newStore(t, nil)
+	k := fence.KeysOf(newTile())
+	const head = "1/9007199254740991/0123456789abcdef"
+	require.NoError(t, client.HSet(t.Context(), k.Owner, "head", head, "tick", "1", "contact", "a:1").Err())
+	defer client.Del(t.Context(), k.Owner)
+	for _, mode := range []string{"append", "install"} {
+		reply, err := client.FCall(t.Context(), "tilefence_commit_v1", writers(k), "1", "a:1", mode, head,
+			"1/9007199254740992/0123456789abcdef", "2", "x", "60000").Slice()
+		require.NoError(t, err, mode)
+		require.Equal(t, "invalid", reply[0], mode)
+	}
+	require.Equal(t, head, client.HGet(t.Context(), k.Owner, "head").Val())
+	reply, err := client.FCall(t.Context(), "tilefence_mark_v1", []string{k.Marks}, "bridge", "4503599627370497",
+		"0").Slice()
+	require.NoError(t, err)
+	require.Equal(t, []any{"invalid", "seq"}, reply)
+}
+
 // TestTheRevisionRises: a server that has this revision with another source refuses to be loaded. Whoever changes the
 // sources raises Revision, and then the line in the file.
 func TestTheRevisionRises(t *testing.T) {

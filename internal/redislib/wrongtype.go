@@ -51,7 +51,9 @@ func Explain(ctx context.Context, client redis.UniversalClient, refused []*Refus
 }
 
 // ExplainOne is Explain for one command.
-func ExplainOne(ctx context.Context, client redis.UniversalClient, tile fence.TileID, err error, keys ...string) error {
+func ExplainOne(
+	ctx context.Context, client redis.UniversalClient, tile fence.TileID, err error, keys ...string,
+) error {
 	r := &Refused{Tile: tile, Keys: keys, Err: err}
 	Explain(ctx, client, []*Refused{r})
 	return r.Err
@@ -74,7 +76,7 @@ func foreign(r *Refused, key string, kind *redis.StatusCmd) error {
 	} else if kind.Val() == want || kind.Val() == "none" {
 		return nil
 	}
-	return &fence.CorruptError{Tile: r.Tile, What: "key " + key, Detail: fmt.Sprintf("WRONGTYPE: %s, and has to be a %s; "+
-		"see what `tilectl repair %s` says of it, and delete it with `tilectl repair -apply -delete %s %s`", is, want,
-		r.Tile, name, r.Tile)}
+	return &fence.CorruptError{Tile: r.Tile, What: "key " + key, Detail: fmt.Sprintf("WRONGTYPE: %s, and has to be a "+
+		"%s; see what `tilectl repair %s` says of it, and delete it with `tilectl repair -apply -delete %s %s`", is,
+		want, r.Tile, name, r.Tile)}
 }

@@ -245,8 +245,8 @@ func (d *drawer) draw(s *memfence.State) call {
 		if d.one(30) {
 			consumer = pick(d, stream.ConsumerGroup, "", "nobody")
 		}
-		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.MaxNumber,
-			fence.MaxNumber+1),
+		return call{op: opMark, consumer: consumer, seq: pick(d, near(), near(), near(), near(), 0, fence.FarSeq,
+			fence.FarSeq+1),
 			shown: pick[fence.Epoch](d, 0, 1, 2, 3, fence.MaxNumber+1), rewind: d.one(3), release: d.one(10)}
 	case n < 88:
 		return call{op: opTrim, duration: pick(d, time.Minute, time.Minute, time.Minute, time.Second-1),
@@ -386,7 +386,7 @@ func (d *drawer) rebase(s *memfence.State) fence.Rebase {
 	r.Seq = s.Last().Seq + pick[fence.Seq](d, 1, 2, 10, 10, 10, 100) - min(s.Last().Seq,
 		pick[fence.Seq](d, 0, 0, 0, 0, 10))
 	if d.one(100) {
-		r.Seq = pick[fence.Seq](d, 0, fence.MaxNumber-3, fence.MaxNumber, fence.MaxNumber+1)
+		r.Seq = pick[fence.Seq](d, 0, fence.FarSeq-2000, fence.MaxNumber+1)
 	}
 	return r
 }

@@ -3,6 +3,8 @@ package redisstream_test
 import (
 	"errors"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,5 +138,112 @@ func TestAKeyOfAnotherTypeIsDamage(t *testing.T) {
 		marks, err := log.Marks(t.Context(), tiles)
 		require.NoError(t, err)
 		assert.NoError(t, marks[1].Err)
+	}
+}
+
+// hostile are values that no owner, consumer or trim writes, or only into some fields.
+var hostile = []string{"-1", "0", "17592186044417", "4503599627370497", "9007199254740991", "9223372036854775807",
+	"18446744073709551615", "", "1e3", " 1", "0x1", "NaN", strings.Repeat("9", 1<<20)}
+
+// TestHostileValues: whatever stands in a field of a tile's hashes, each call gives what can be believed or an error
+// that says what is damaged, and no trim removes what the tile needs.
+func TestHostileValues(t *testing.T) {
+	store, log, client := open(t)
+	v := newVictim(t, hands{t, client}, store, log)
+	ctx := t.Context()
+	chain := v.at.Chain.String()
+	cases := map[string][]string{
+		v.keys.Owner:    {"head", "head epoch", "head seq", "head chain", "tick", "contact"},
+		v.keys.Snapshot: {"epoch", "seq", "chain", "tick", "contact", "sum", "at", "blob"},
+		v.keys.Marks: {"trimmed", "shown", "checkpoint", "checkpoint.at", "checkpoint.silent", "bridge", "bridge.at",
+			"bridge.last", "relay:a", "relay:a.at"},
+	}
+	for key, fields := range cases {
+		sound := v.hash(key)
+		for _, field := range fields {
+			for _, value := range hostile {
+				what := field + " " + value[:min(len(value), 20)]
+				name := field
+				switch field {
+				case "head epoch":
+					name, value = "head", value+"/2/"+chain
+				case "head seq":
+					name, value = "head", "1/"+value+"/"+chain
+				case "head chain":
+					name, value = "head", "1/2/"+value
+				}
+				v.do("hset", key, name, value)
+				for call, err := range v.reads() {
+					if err != nil && !errors.Is(err, stream.ErrGap) {
+						require.ErrorIs(t, err, fence.ErrCorrupt, "%s: %s", what, call)
+					}
+				}
+				v.believes(what)
+				_, err := store.Commit(ctx, fence.Commit{Tile: v.tile, Epoch: 1, Contact: "a:1", Prev: v.at, Tick: 2})
+				v.typed(err, what)
+				v.typed(v.save(), what)
+				v.typed(v.mark(), what)
+				_, err = log.Trim(ctx, stream.TrimRequest{Tile: v.tile, Lease: time.Minute})
+				require.NoError(t, err, what)
+				require.NoError(t, v.mark(), "%s: it resyncs for ever", what)
+				n, err := client.XLen(ctx, v.keys.Stream).Result()
+				require.NoError(t, err)
+				require.NotZero(t, n, what)
+				v.do("del", key)
+				for name, value := range sound {
+					v.do("hset", key, name, value)
+				}
+			}
+		}
+	}
+	for call, err := range v.reads() {
+		require.NoError(t, err, call)
+	}
+}
+
+// believes checks what readers take for true.
+func (v *victim) believes(what string) {
+	marks, err := v.log.Marks(v.t.Context(), []fence.TileID{v.tile})
+	require.NoError(v.t, err)
+	assert.LessOrEqual(v.t, marks[0].Trimmed, fence.FarSeq, what)
+	for consumer, m := range marks[0].Marks {
+		assert.LessOrEqual(v.t, m.Seq, fence.FarSeq, "%s: %s", what, consumer)
+	}
+}
+
+// typed checks that a write that failed says why.
+func (v *victim) typed(err error, what string) {
+	var refused *fence.RefusedError
+	if err != nil && !errors.As(err, &refused) && !errors.Is(err, stream.ErrResync) {
+		require.ErrorIs(v.t, err, fence.ErrCorrupt, what)
+	}
+}
+
+// TestForeignEntries: an entry that no owner wrote is named, by those that cannot go on after it and by those that can.
+func TestForeignEntries(t *testing.T) {
+	store, log, client := open(t)
+	for id, fields := range map[string][]any{
+		"18446744073709551615-18446744073709551615": {"x", "y"},
+		"18446744073709551615-0":                    {"f", "frame"},
+		"9007199254740992-0":                        {"f", ""},
+		"3-7":                                       {"f", "frame"},
+		"3-0":                                       {"x", "y", "f2", "z"},
+	} {
+		v := newVictim(t, hands{t, client}, store, log)
+		v.do(append([]any{"xadd", v.keys.Stream, id}, fields...)...)
+		chunks, err := log.Read(t.Context(), []stream.Cursor{{Tile: v.tile, After: 1}})
+		require.NoError(t, err)
+		require.Len(t, chunks[0].Entries, 1)
+		require.NotNil(t, chunks[0].Poison, id)
+		_, err = stream.Recover(t.Context(), log, v.tile)
+		v.dropOwner(v.tile)
+		_, unowned := log.Last(t.Context(), v.tile)
+		for _, err := range []error{err, unowned} {
+			var damage *fence.CorruptError
+			require.ErrorAs(t, err, &damage, id)
+			sequence, _, _ := strings.Cut(id, "-")
+			require.Equal(t, sequence, strconv.FormatUint(uint64(damage.At.Seq), 10))
+			require.Contains(t, err.Error(), "tilectl repair")
+		}
 	}
 }

@@ -14,15 +14,8 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// What a number can be. Owners believe ticks and sequences up to farTick and farSeq, and the authority grants epochs
-// no further than farEpoch above its own: processes mint one at a time, and a store that was restored lacks few. Ticks
-// are at least a millisecond long; tickSlack is for clocks that differ, and ticks out of turn.
-const (
-	farEpoch  fence.Epoch = 1 << 20
-	farTick   fence.Tick  = 1 << 44
-	farSeq    fence.Seq   = 1 << 52
-	tickSlack fence.Tick  = 1 << 16
-)
+// tickSlack is for clocks that differ, and ticks out of turn. Ticks are at least a millisecond long.
+const tickSlack fence.Tick = 1 << 16
 
 // mostEpoch is the highest epoch that there can be of a tile. A record that was removed may have had any up to
 // fence.MaxRetired.
@@ -30,7 +23,7 @@ func mostEpoch(epoch fence.Epoch) fence.Epoch {
 	if epoch == 0 {
 		return fence.MaxRetired
 	}
-	return epoch + farEpoch
+	return epoch + fence.EpochLeap
 }
 
 // The keys of a tile, as the script numbers them less one, their names for Examine, and their types.
@@ -160,8 +153,8 @@ func (x *examiner) wrongOwner() (field, stands, canBe string) {
 			"a position, a number, an address"
 	case at.Epoch > x.most:
 		return "owner hash: epoch", head, fmt.Sprintf("epoch to %d", x.most)
-	case at.Seq > farSeq:
-		return "owner hash: sequence", head, fmt.Sprintf("sequence to %d", farSeq)
+	case at.Seq > fence.FarSeq:
+		return "owner hash: sequence", head, fmt.Sprintf("sequence to %d", fence.FarSeq)
 	case owner.Tick > high || owner.Tick < low:
 		return "owner hash: tick", tick, fmt.Sprintf("%d to %d", low, high)
 	case x.expires == "-1":
@@ -238,7 +231,7 @@ func (x *examiner) beforeStream(oldest *place) bool {
 	at := x.snapshotAt()
 	switch {
 	case x.empty():
-		return !at.IsZero() && at.Epoch <= x.most && at.Seq <= farSeq
+		return !at.IsZero() && at.Epoch <= x.most && at.Seq <= fence.FarSeq
 	case oldest == nil || x.tail.broken != "":
 		return true // it was not read so far
 	}
@@ -261,7 +254,7 @@ func (x *examiner) mendPosition(p *place) {
 
 // mendFields looks at what else a snapshot says. i is the entry that it was taken at, or negative.
 func (x *examiner) mendFields(i int) {
-	low, high := fence.Tick(0), farTick
+	low, high := fence.Tick(0), fence.FarTick
 	if places := x.tail.places; i >= 0 {
 		low, high = places[i].tick, x.tickBound(&places[i])
 		if i > 0 {
@@ -273,7 +266,7 @@ func (x *examiner) mendFields(i int) {
 		x.damaged("snapshot: tick", x.snapshot["tick"], fmt.Sprintf("%d to %d", low, high),
 			fmt.Sprintf("set it to %d, its entry's", low),
 			x.set(snapshotKey, x.snapshot, "tick", strconv.FormatUint(uint64(low), 10))...)
-	} else if i < 0 && (err != nil || fence.Tick(tick) > farTick) {
+	} else if i < 0 && (err != nil || fence.Tick(tick) > fence.FarTick) {
 		x.damaged("snapshot: tick", x.snapshot["tick"], fmt.Sprintf("%d to %d", low, high), restore)
 	}
 	if _, err := fence.ParseNumber(x.snapshot["at"]); err != nil {
@@ -312,7 +305,7 @@ func (x *examiner) examineMarks() {
 	if end := x.end(); end != nil {
 		head, floor = end.Seq, x.first
 	}
-	if head == 0 || head > farSeq {
+	if head == 0 || head > fence.FarSeq {
 		head, snapshot = fence.MaxNumber, fence.MaxNumber // there is nothing to compare them with
 	}
 	b := bounds{head: head, snapshot: min(cmp.Or(snapshot, head), head), floor: strconv.FormatUint(uint64(floor), 10)}

@@ -107,9 +107,9 @@ func (x *examiner) cannotBe(e *fence.Entry, m *redis.XMessage) (why string, unre
 	switch {
 	case e.Epoch > x.most:
 		return fmt.Sprintf("its epoch is %d", e.Epoch), false
-	case e.Seq > farSeq:
+	case e.Seq > fence.FarSeq:
 		return fmt.Sprintf("its sequence is %d", e.Seq), false
-	case e.Tick > farTick:
+	case e.Tick > fence.FarTick:
 		return fmt.Sprintf("its tick is %d", e.Tick), false
 	case e.Verify() != nil:
 		return "its chain is not that of its content", false
@@ -146,9 +146,9 @@ func (x *examiner) end() *place {
 // tickBound is the highest tick that a tile can have come to since a place in its stream.
 func (x *examiner) tickBound(p *place) fence.Tick {
 	if p == nil || p.at.IsZero() {
-		return farTick
+		return fence.FarTick
 	}
-	return min(farTick, p.tick+fence.Tick(max(0, x.now.Sub(p.at)).Milliseconds())+tickSlack)
+	return min(fence.FarTick, p.tick+fence.Tick(max(0, x.now.Sub(p.at)).Milliseconds())+tickSlack)
 }
 
 // empty reports whether there is no stream, or one in which nothing is to stay.
@@ -171,7 +171,8 @@ func (x *examiner) examineStream() {
 	case end == nil && t.broken != "": // the last entry may be of a later release
 	case t.wrong > 0:
 		x.damaged("stream end", fmt.Sprintf("%d entries, the last %s: %s", t.wrong, t.last, t.why),
-			fmt.Sprintf("entries <sequence>-0 that follow each other, epoch to %d, sequence to %d", x.most, farSeq),
+			fmt.Sprintf("entries <sequence>-0 that follow each other, epoch to %d, sequence to %d", x.most,
+				fence.FarSeq),
 			remedy, steps...)
 	default:
 		x.examineLastID(end, remedy, steps)
@@ -192,7 +193,7 @@ func (x *examiner) examineLastID(end *place, remedy string, steps []any) {
 	if x.lastID == canBe || end == nil && sequenceOf(x.lastID) < ends.Seq {
 		return
 	}
-	lost := strings.HasSuffix(x.lastID, "-0") && sequenceOf(x.lastID) <= farSeq
+	lost := strings.HasSuffix(x.lastID, "-0") && sequenceOf(x.lastID) <= fence.FarSeq
 	if lost && !x.asked("entries") && !x.vouched(ends) {
 		x.damaged("stream last ID", x.lastID, canBe, restore+"; or go on from what the stream has (-delete entries)")
 		return

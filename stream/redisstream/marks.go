@@ -131,10 +131,10 @@ func (l *Log) Marks(ctx context.Context, tiles []fence.TileID) ([]stream.TileMar
 	return all, nil
 }
 
-// parseMarks reads the marks hash; a mark that cannot be read is none.
+// parseMarks reads the marks hash; a mark that cannot be read, or cannot be, is none.
 func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 	all := stream.TileMarks{Tile: tile, Marks: map[stream.Consumer]stream.Mark{}}
-	if n, err := fence.ParseNumber(m["trimmed"]); err == nil {
+	if n, err := fence.ParseNumber(m["trimmed"]); err == nil && fence.Seq(n) <= fence.FarSeq {
 		all.Trimmed = fence.Seq(n)
 	}
 	if n, err := fence.ParseNumber(m["shown"]); err == nil {
@@ -147,7 +147,7 @@ func parseMarks(tile fence.TileID, m map[string]string) stream.TileMarks {
 		}
 		seq, err1 := fence.ParseNumber(text)
 		at, err2 := fence.ParseNumber(m[name+".at"])
-		if err1 == nil && err2 == nil {
+		if err1 == nil && err2 == nil && fence.Seq(seq) <= fence.FarSeq {
 			mark := stream.Mark{Seq: fence.Seq(seq), Moved: int64(at)}
 			if silent, err := fence.ParseNumber(m[name+".silent"]); err == nil && silent > at {
 				mark.Silent = int64(silent) // else the mark was written since

@@ -136,7 +136,7 @@ var mutants = []struct{ name, old, new string }{
 	{"groups ignored", "  local idle = there and pending_of(keys[2], trimmed, lease, live)", "  local idle = false"},
 	{"evicts past the snapshot", "live[i] and live[i].seq < tonumber(snap)", "live[i]"},
 	{"evicts once too often", "most > 0 and bytes > most and held", "most > 0 and bytes * 2 > most and held"},
-	{"marks go back", "if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end", ""},
+	{"marks go back", "if old and args[i + 2] == '0' and (sequence(old) or 0) > s then seq = old end", ""},
 	{"nobody is told", "s + 1 < trimmed and 'resync' or 'ok'", "'ok'"},
 	{"told too late", "s + 1 < trimmed and", "s + 2 < trimmed and"},
 	{"told too soon", "s + 1 < trimmed and", "s <= trimmed and"},

@@ -127,8 +127,7 @@ func lastOf(tile fence.TileID, o fence.Owner, tail []redis.XMessage, snapshot fe
 	for i := range tail {
 		e, poison := parseEntry(tile, &tail[i])
 		if poison != nil {
-			return fence.Position{}, &fence.CorruptError{Tile: tile, What: "stream entry",
-				At: fence.Position{Epoch: poison.Epoch, Seq: poison.Seq}, Detail: poison.Reason}
+			return fence.Position{}, poison.Damage()
 		}
 		last = e.Position
 	}

@@ -68,8 +68,8 @@ func markClimbs(s *scene) {
 	}
 	for _, step := range []struct{ mark, want fence.Seq }{
 		{5, 5}, {9, 9}, {8, 9}, {0, 9}, {10, 10}, {9, 10}, {100, 100}, {99, 100},
-		{fence.MaxNumber - 1, fence.MaxNumber - 1}, {fence.MaxNumber, fence.MaxNumber},
-		{fence.MaxNumber - 1, fence.MaxNumber},
+		{fence.FarSeq - 1, fence.FarSeq - 1}, {fence.FarSeq, fence.FarSeq},
+		{fence.FarSeq - 1, fence.FarSeq},
 	} {
 		s.mark(stream.BridgeAcked, step.mark)
 		require.Equal(s, step.want, s.marks()[stream.BridgeAcked].Seq)

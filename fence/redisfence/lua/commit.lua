@@ -65,7 +65,8 @@ local function expected(keys, args)
   local e, s = prev:match('^(%d+)/(%d+)/')
   local ne, ns, nc = args[5]:match('^(%d+)/([1-9]%d*)/([0-9a-f]+)$')
   if ne ~= e or e ~= args[1] or #nc ~= 16 or tonumber(ns) ~= tonumber(s) + 1 then return nil end
-  if frame == '' or #frame > MAX_FRAME or not number(args[6]) or not number(args[8]) then return nil end
+  if frame == '' or #frame > MAX_FRAME or tonumber(ns) > MAX then return nil end
+  if not number(args[6]) or not number(args[8]) then return nil end
   return ns
 end
 

@@ -49,14 +49,14 @@ local function mark(keys, args)
   if last ~= '' and not last_seq then return invalid('last') end
   for i = 1, 3 * n, 3 do
     if not is_consumer(args[i]) then return invalid('consumer') end
-    if not number(args[i + 1]) then return invalid('seq') end
+    if not sequence(args[i + 1]) then return invalid('seq') end
     local how = args[i + 2]
     if how ~= '0' and how ~= '1' and how ~= '2' then return invalid('how') end
     fields[#fields + 1] = args[i]
   end
   local have = redis.call('HMGET', keys[1], unpack(fields))
-  local trimmed = number(have[1]) or 0
-  local reply = {'ok', number(have[1]) and have[1] or '0'}
+  local trimmed = sequence(have[1]) or 0
+  local reply = {'ok', sequence(have[1]) and have[1] or '0'}
   local at = now()
   local moved = {} -- by this call
   for i = 1, 3 * n, 3 do
@@ -71,7 +71,7 @@ local function mark(keys, args)
     elseif not old and full(keys[1]) then
       reply[#reply + 1] = 'full'
     else
-      if old and args[i + 2] == '0' and (number(old) or 0) > s then seq = old end
+      if old and args[i + 2] == '0' and (sequence(old) or 0) > s then seq = old end
       redis.call('HSET', keys[1], consumer, seq, consumer .. '.at', at)
       if consumer == 'bridge' and seq == last_seq then redis.call('HSET', keys[1], 'bridge.last', last) end
       if not have[1] then redis.call('PEXPIRE', keys[1], UNTRIMMED) end

@@ -9,6 +9,12 @@ local function number(s)
   if n and n <= MAX and (s:find('^[1-9]%d*$') or s == '0') then return n end
 end
 
+-- sequence is number for a sequence: nil above 2^52, where no tile comes.
+local function sequence(s)
+  local n = number(s)
+  if n and n <= 4503599627370496 then return n end
+end
+
 local function is_chain(s)
   return s and #s == 16 and not s:find('[^0-9a-f]')
 end

@@ -51,7 +51,7 @@ local function marks_of(key, lease)
   for name, v in pairs(by) do
     local kind = kind_of(name)
     if kind then
-      local seq, at = number(v), number(by[name .. '.at'])
+      local seq, at = sequence(v), number(by[name .. '.at'])
       local silent = by[name .. '.silent']
       local noted = number(silent)
       if noted and (noted > newest or not at or at >= noted) then noted = nil end
@@ -73,7 +73,7 @@ local function marks_of(key, lease)
     drop(key, m.name)
     expired[i] = m.name
   end
-  return live, expired, number(by.trimmed) and by.trimmed or '0', number(by.shown) and by.shown or '0'
+  return live, expired, sequence(by.trimmed) and by.trimmed or '0', number(by.shown) and by.shown or '0'
 end
 
 -- pending_of adds to marks one for each consumer group: the lowest entry, not below from, that was delivered within the
@@ -116,8 +116,14 @@ local function trim(keys, args)
   local snap = redis.call('HGET', keys[3], 'seq')
   local there = redis.call('EXISTS', keys[2]) == 1
   local function measure() return there and redis.call('MEMORY', 'USAGE', keys[2], 'SAMPLES', NODES) or 0 end
-  if not number(snap) then
+  if not number(snap) or (there and not redis.call('XRANGE', keys[2], snap .. '-0', '+', 'COUNT', 1)[1]) then
+    -- Without a snapshot, or with one of a sequence that is past the end of the stream, which no owner saved.
     return {'ok', '0', 0, '', expired, evicted, redis.call('XLEN', keys[2]), measure(), shown}
+  end
+  -- No trim goes past the snapshot. A floor that does was written by others, and each consumer would resync for ever.
+  if tonumber(trimmed) > tonumber(snap) then
+    trimmed = snap
+    redis.call('HSET', keys[1], 'trimmed', snap)
   end
   local idle = there and pending_of(keys[2], trimmed, lease, live)
   lowest_first(live)

@@ -67,12 +67,10 @@ func New(tile fence.TileID, game Game, remember fence.Tick, streamBytes int64) *
 		Actions: Actions{keep: remember}, Bound: Bound{Limit: streamBytes}}
 }
 
-// What is read back from a store is believed up to these, 2^44 ticks and 2^52 batches: a tile that ticks a thousand
-// times a second comes there in 557 years, or much later. What is above was not written by an owner, and would leave an
-// owner no room to go on.
+// What is read back from a store is believed up to these.
 const (
-	FarTick fence.Tick = 1 << 44
-	FarSeq  fence.Seq  = 1 << 52
+	FarTick = fence.FarTick
+	FarSeq  = fence.FarSeq
 )
 
 // believable is a tick that was read, or zero for one that cannot be.
