@@ -92,8 +92,8 @@ func TestAnEntryAfterWhichNothingComes(t *testing.T) {
 func TestAMarkAboveTheHead(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 3)
-		require.NoError(t, stream.MarkOne(t.Context(), r.log.Log, stream.MarkWrite{Tile: 1, Consumer: stream.BridgeAcked,
-			Seq: 5000, Last: fence.Position{Epoch: 9, Seq: 5000, Chain: 1}}))
+		require.NoError(t, stream.MarkOne(t.Context(), r.log.Log, stream.MarkWrite{Tile: 1,
+			Consumer: stream.BridgeAcked, Seq: 5000, Last: fence.Position{Epoch: 9, Seq: 5000, Chain: 1}}))
 		b, _ := r.run(nil, 1)
 		time.Sleep(time.Second)
 		r.commit(1, 1, 2)

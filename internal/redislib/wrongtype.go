@@ -59,8 +59,8 @@ func ExplainOne(
 	return r.Err
 }
 
-// foreign is the damage if a key is of another type than it has to be. A user without the right to TYPE gets the first key of
-// the call named.
+// foreign is the damage if a key is of another type than it has to be. A user without the right to TYPE gets the first
+// key of the call named.
 func foreign(r *Refused, key string, kind *redis.StatusCmd) error {
 	name, want := key[strings.LastIndexByte(key, ':')+1:], "hash"
 	if name == "stream" || name == "dead" {
