@@ -372,8 +372,7 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 // restored. If every copy has what the other one has committed, that is kept: this owner stands down, or takes that
 // history up (errOutlived) if the other one's owner hash is gone. Until then it neither serves nor goes on from memory:
 // what it would replace may be confirmed any moment. Any other error: it is not decided, and is to be tried again.
-func (a *acquisition) giveWay(ctx context.Context, refused *fence.RefusedError) error {
-	now := refused.Current
+func (a *acquisition) giveWay(ctx context.Context, now fence.Owner) error {
 	if err := a.seams.Store.Confirm(ctx, a.tile, now.Position); err != nil {
 		return err
 	}
@@ -389,7 +388,7 @@ func (a *acquisition) giveWay(ctx context.Context, refused *fence.RefusedError) 
 // giveWayOrAsk is giveWay for an owner that presents its rebase again while that is not decided: not before the
 // authority has answered, as after any refusal.
 func (a *acquisition) giveWayOrAsk(ctx context.Context, refused *fence.RefusedError) error {
-	undecided := a.giveWay(ctx, refused)
+	undecided := a.giveWay(ctx, refused.Current)
 	if !retry.Able(undecided) {
 		return undecided
 	}

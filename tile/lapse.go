@@ -6,6 +6,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/recovery"
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
@@ -103,14 +104,13 @@ func (o *tileOwner) outlast(ctx context.Context) error {
 // elsewhere repairs a tile whose stream is not at this owner's history after all. If it ends before, a failover has
 // lost what was confirmed, and this owner has it. Otherwise another owner has committed.
 func (o *tileOwner) elsewhere(ctx context.Context, err error) error {
-	refused, ok := errors.AsType[*fence.RefusedError](err)
-	if !ok {
-		refused = &fence.RefusedError{Reason: fence.ErrReplay, Tile: o.tile, Epoch: o.title.grant.Epoch,
-			Current: fence.Owner{Tile: o.tile, Position: o.history.Position}}
+	i := &incident{seen: fence.Owner{Tile: o.tile, Position: o.history.Position}}
+	i.Event = recovery.ReinstallRefused
+	if refused, ok := errors.AsType[*fence.RefusedError](err); ok {
+		i.seen = refused.Current
+		if errors.Is(refused, fence.ErrBehind) {
+			i.Event = recovery.ReinstallBehind
+		}
 	}
-	from := fromStore
-	if errors.Is(refused, fence.ErrBehind) {
-		from = fromMemory
-	}
-	return o.repair(ctx, from, refused)
+	return o.recover(ctx, i)
 }

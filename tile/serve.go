@@ -59,7 +59,7 @@ func (o *tileOwner) serve(ctx context.Context) error {
 // saved takes the result of a snapshot.
 func (o *tileOwner) saved(ctx context.Context, r snapshotResult) error {
 	o.snapshots.done(r)
-	return o.outshone(ctx, r.info.Trimmed)
+	return o.shownAbove(ctx, r.info.Trimmed)
 }
 
 // advance plays a tick, or presents the batch of the last one again. next is when the next tick is due. What came while

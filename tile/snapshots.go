@@ -50,7 +50,7 @@ func (s *snapshots) saveIfDue(ctx context.Context, settled fence.Tick) {
 }
 
 // look trims a stream that has not grown, for what the answer says of its consumers: one may have been shown an epoch
-// above this owner's (tileOwner.outshone), and in a quiet tile nothing else would tell.
+// above this owner's (tileOwner.shownAbove), and in a quiet tile nothing else would tell.
 func (s *snapshots) look(ctx context.Context) {
 	info, added := SnapshotInfo{Tile: s.tile, At: s.at}, s.history.Bound.Added
 	s.saving = true

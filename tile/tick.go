@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/recovery"
 )
 
 // play resolves one tick and presents its batch.
@@ -73,17 +74,20 @@ func (o *tileOwner) present(ctx context.Context) error {
 		o.beat(ctx, at)
 	}
 	if j, ok := errors.AsType[*journalError](err); ok && j.restored {
-		return o.reseal(ctx)
+		return o.recover(ctx, o.own(recovery.JournalRestored, b.commit.Next()))
 	}
 	return o.reconcile(ctx, err)
 }
 
-// accept settles the pending batch, which is in the store; before that it asks once more if there was no owner hash.
+// accept settles the pending batch, which is in the store. If there was no owner hash, the authority and the durable
+// store are asked once more before anything of it is acknowledged: every copy may have lost what another owner has
+// left, also while this process slept between the authority's answer and its install, and the store refuses nothing
+// then.
 func (o *tileOwner) accept(ctx context.Context, r fence.Receipt, confirmed bool) error {
 	if o.pending.anew {
-		if known, err := o.askOnceMore(ctx); !known || err != nil {
-			return err
-		}
+		i := o.own(recovery.InstalledAnew, o.pending.commit.Next())
+		i.settle = func() error { return o.settle(ctx, r, confirmed) }
+		return o.recover(ctx, i)
 	}
 	return o.settle(ctx, r, confirmed)
 }

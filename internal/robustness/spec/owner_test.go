@@ -1,5 +1,7 @@
 package spec
 
+import "github.com/tilefence/tilefence/internal/recovery"
+
 // model is the protocol, but for one rule, and how far it is searched.
 type model struct {
 	without Rule
@@ -233,12 +235,7 @@ func (m *model) append(n *state, i uint8) {
 	case p.epoch < n.seal && m.without != JournalFenced:
 		m.reconcile(n, i, stale)
 	case n.journal != p.log && n.journal != p.log.and(p.pend) && m.without != AppendFollows:
-		// The journal was restored to an older state: it gets a base if the tile is still this process's.
-		if n.row == (grant{p.epoch, i}) {
-			n.journal, n.seal = p.log, max(n.seal, p.epoch)
-		} else {
-			m.reconcile(n, i, stale)
-		}
+		m.recover(n, i, &recovery.Evidence{Event: recovery.JournalRestored})
 	default:
 		if n.journal != p.log.and(p.pend) && !n.journal.full() {
 			n.journal = n.journal.and(p.pend)
@@ -247,39 +244,104 @@ func (m *model) append(n *state, i uint8) {
 	}
 }
 
+// events are what an owner makes of the store's verdicts.
+var events = map[verdict]recovery.Event{
+	noowner: recovery.NoOwner, behind: recovery.Behind, replay: recovery.Replay, forked: recovery.Forked,
+	stale: recovery.Stale,
+}
+
 // reconcile is what an owner does that was refused.
 func (m *model) reconcile(n *state, i uint8, v verdict) {
-	p := &n.procs[i]
+	p, at := &n.procs[i], n.nodes[n.procs[i].route].log
 	if v == noowner && m.without == AsksFirst {
 		p.asInst = true
 		return
 	}
 	p.stored = false
+	e := &recovery.Evidence{Event: events[v], Kept: p.log.extends(at) || m.without == Reappends}
+	if m.outlived(n, i) && m.without != LaterOwnerCounts {
+		e.Later = recovery.LaterSeen
+	} else if at.n > 0 && at.epoch() < p.epoch && at.last().owner() != i && !p.log.extends(at) {
+		e.Earlier = m.earlier(recovery.EarlierSeen)
+	}
+	m.recover(n, i, e)
+}
+
+// outlived reports whether the node that a process takes for the master shows a later owner.
+func (m *model) outlived(n *state, i uint8) bool {
+	p, at := &n.procs[i], n.nodes[n.procs[i].route].log
+	return at.epoch() > p.epoch || at.epoch() == p.epoch && at.last().owner() != i
+}
+
+// earlier is what is known of an owner from before, unless the model does without.
+func (m *model) earlier(e recovery.Earlier) recovery.Earlier {
+	if m.without == WhoWentOnCounts {
+		return recovery.NoEarlier
+	}
+	return e
+}
+
+// recover carries out what an owner decides: package recovery is the code's own. An owner that stands down, and one that
+// takes up what another has left, are both a process that begins anew from the store.
+func (m *model) recover(n *state, i uint8, e *recovery.Evidence) {
+	p := &n.procs[i]
 	at := &n.nodes[p.route]
-	ours, forgotten := n.row == (grant{p.epoch, i}), n.row.epoch < p.epoch
-	outlived := at.log.epoch() > p.epoch || at.log.epoch() == p.epoch && at.log.last().owner() != i
-	switch {
-	case !ours && !forgotten, outlived && m.without != LaterOwnerCounts:
-		m.refusedAcquiring(p) // stands down; if the later owner is dead, some process takes the tile from the store
-	case at.log.n > 0 && at.log.epoch() < p.epoch && at.log.last().owner() != i && !p.log.extends(at.log) &&
-		m.without != WhoWentOnCounts:
-		m.giveWay(n, p)
-	case outlived, forgotten:
-		m.repair(n, i)
-	case v == noowner:
-		p.asInst = true
-	case v == behind && m.without == Reappends:
-		p.log = at.log
-	case v == behind && p.log.extends(at.log):
-		at.log, at.hash = p.log, true
-	case v == stale:
-		m.refusedAcquiring(p)
-	default:
-		m.repair(n, i)
+	for {
+		switch a := recovery.Decide(e); a {
+		case recovery.AskAuthority:
+			e.Authority = m.record(n, i)
+		case recovery.WatchLater:
+			e.Later = recovery.LaterDead
+			if last := at.log.last(); last.owner() != i && n.procs[last.owner()].phase == serving {
+				e.Later = recovery.LaterServes
+			}
+		case recovery.AskCopies:
+			e.Earlier = recovery.EarlierUnconfirmed
+			if p.route == n.master && !n.stray && n.nodes[0] == n.nodes[1] {
+				e.Earlier = recovery.EarlierServes
+			}
+		case recovery.Wait:
+			return
+		case recovery.StandDown, recovery.TakeUp, recovery.Fail:
+			m.refusedAcquiring(p)
+			return
+		case recovery.InstallAnew:
+			p.asInst = true
+			return
+		case recovery.Reappend:
+			if m.without == Reappends {
+				p.log = at.log
+			} else {
+				at.log, at.hash = p.log, true
+			}
+			return
+		case recovery.Rebase:
+			m.repair(n, i)
+			return
+		case recovery.WriteBase:
+			n.journal, n.seal = p.log, max(n.seal, p.epoch)
+			return
+		default:
+			panic("the model has no " + a.String())
+		}
 	}
 }
 
-// giveWay is for an owner that would replace what it does not know: if every copy has that, it stands down.
+// record is what the authority says of a process's grant.
+func (m *model) record(n *state, i uint8) recovery.Authority {
+	p := &n.procs[i]
+	switch ours := n.row == (grant{p.epoch, i}); {
+	case ours && m.without == LaterOwnerCounts && m.outlived(n, i):
+		return recovery.Forgotten // it goes on from its own state
+	case ours:
+		return recovery.Ours
+	case n.row.epoch < p.epoch:
+		return recovery.Forgotten
+	}
+	return recovery.Superseded
+}
+
+// giveWay is for an owner whose rebase would replace what it does not know: if every copy has that, it stands down.
 func (m *model) giveWay(n *state, p *proc) {
 	at := n.nodes[p.route].log
 	switch {

@@ -90,11 +90,14 @@ var (
 		"^TestMutantsOfTheFunctionsAreCaught$/^mutant_$") // the one that leaves the functions as they are
 	journalSuite  = onDynamo("journal suite", "./checkpoint/dynamocheckpoint", "^TestJournalConformance$")
 	journalFaults = onDynamo("journal faults", "./checkpoint/dynamocheckpoint", "^TestDelayedAppend|^TestAppend")
+	checked       = tests("model checker", "./internal/robustness/spec", ".")
 	replicaUnits  = tests("replica units", "./fence/redisfence", "^TestReplicas|^TestMostWanted$|^TestWait")
 )
 
 const (
+	decide    = "internal/recovery/recovery.go"
 	reconcile = "tile/reconcile.go"
+	repair    = "tile/repair.go"
 	core      = "tile/core.go"
 	title     = "tile/title.go"
 	cursor    = "bridge/cursor.go"
@@ -103,23 +106,22 @@ const (
 
 // mutants are those that an independent review found alive, and those of the holes that were closed since.
 var mutants = []mutant{
-	{"re-append skips a batch", "what a failover lost is appended again, in order", reconcile,
+	{"re-append skips a batch", "what a failover lost is appended again, in order", repair,
 		"	for i, c := range lost {\n",
 		"	for i, c := range lost {\n		if i == 0 && len(lost) > 1 {\n			continue\n		}\n",
 		[]detector{scenarios, model, simulation, campaign("tail-lost", "30s")}},
 	{"re-append forgets the last batch", "what a failover lost is appended again, all of it", reconcile,
-		"o.reappend(ctx, lost)\n", "o.reappend(ctx, lost[:len(lost)-1])\n",
+		"o.reappend(ctx, i.lost)\n", "o.reappend(ctx, i.lost[:len(i.lost)-1])\n",
 		[]detector{scenarios, model, simulation, campaign("tail-lost", "30s")}},
-	{"stale owner rebases on its own state", "a later owner that the authority has forgotten counts", reconcile,
-		"	return o.repair(ctx, fromStore, refused)\n}", "	return o.repair(ctx, fromMemory, refused)\n}",
-		[]detector{scenarios, model, simulation, campaign("successor-forgotten", "25s")}},
+	{"stale owner rebases on its own state", "a later owner that the authority has forgotten counts", decide,
+		"	case LaterDead:\n		return TakeUp\n", "	case LaterDead:\n		return Rebase\n",
+		[]detector{scenarios, model, simulation, checked, campaign("successor-forgotten", "25s")}},
 	{"a stale owner takes the tile from a healthy successor", "a later owner that lives keeps its tile", reconcile,
 		"	case before.Present() && now.Present() && now != before:\n", "	case before.Present() && now.Epoch == 0:\n",
 		[]detector{scenarios, model, simulation}},
-	{"install without asking", "an owner without an owner hash asks the authority first", reconcile,
-		"	verr := o.whose(ctx, refused)\n",
-		"	if errors.Is(err, fence.ErrNoOwner) {\n		o.pending.commit.Install = true\n		return nil\n	}\n" +
-			"	verr := o.whose(ctx, refused)\n",
+	{"install without asking", "an owner without an owner hash asks the authority first", decide,
+		"	switch e.Authority {\n",
+		"	if e.Event == NoOwner {\n		return InstallAnew\n	}\n	switch e.Authority {\n",
 		[]detector{scenarios, model, simulation, campaign("owner-keys-deleted", "15s")}},
 	{"a twin is not noticed", "an equal epoch at another contact is a later owner", title,
 		"return twin || max(", "return twin && false || max(",
@@ -131,8 +133,8 @@ var mutants = []mutant{
 		"		l.lookIfDue(ctx)\n", "",
 		[]detector{scenarios, model, simulation, campaign("claimant-lost", "15s")}},
 	{"a stale owner stands down unasked", "a refusal as stale is settled by the authority", reconcile,
-		"	err := o.title.verify(ctx, refused.Current)\n	if !outlived",
-		"	err := o.title.supersededBy(refused.Current)\n	if !outlived",
+		"	err := o.title.verify(ctx, seen)\n",
+		"	err := o.title.verify(ctx, seen)\n	if redirects {\n		err = o.title.supersededBy(seen)\n	}\n",
 		[]detector{scenarios, model, simulation}},
 	{"a quiet last tick is not confirmed", "a hand-over builds on nothing that a failover could undo",
 		"tile/handover.go", "		case o.confirmed:\n			return nil\n		default:",
@@ -152,14 +154,13 @@ var mutants = []mutant{
 		"	if c, err = s.Read(ctx); err == nil {\n		err = s.Journal.Seal(ctx, s.Tile, epoch)\n	}\n	return c, err",
 		[]detector{scenarios, model}},
 	{"a refused base is offered for ever", "a durable store with another owner's state is taken up", reconcile,
-		"	case errors.Is(err, errStartOver):\n		return o.repair",
-		"	case errors.Is(err, errHandedOver):\n		return o.repair",
+		"	if errors.Is(err, errStartOver) {\n		i.Event", "	if errors.Is(err, errHandedOver) {\n		i.Event",
 		[]detector{scenarios, model}},
 	{"an outshone owner goes on", "no owner serves below what watchers were shown", reconcile,
 		"	case t == nil || t.Shown <= own:\n", "	case t == nil || t.Shown >= own:\n",
 		[]detector{scenarios, tests("cluster scenarios", ".", "."), campaign("outshone", "25s")}},
 	{"an owner replaces what an earlier one went on with", "an earlier owner that went on where all was lost counts",
-		reconcile, "	case o.title.goneOn(refused):\n", "	case o.title.goneOn(refused) && false:\n",
+		reconcile, "	} else if o.title.goneOn(refused) {\n", "	} else if o.title.goneOn(refused) && false {\n",
 		[]detector{scenarios, lost, campaign("twin-wakes", "200s")}},
 	{"an owner knows its history by numbers", "a restored authority grants numbers again",
 		"tile/internal/history/history.go", "return !slices.Contains(h.path, at)",
@@ -173,7 +174,8 @@ var mutants = []mutant{
 		"	}\n	return a.rebase",
 		[]detector{scenarios, lost, coldRestore}},
 	{"an owner whose hash is gone stays below the checkpoint", "an owner goes on above every epoch that is durable",
-		reconcile, "	case !o.belowCheckpoint(ctx):", "	case true:", []detector{scenarios, lost.seeds(900)}},
+		decide, "	case DurableLater:\n		return Rebase\n", "	case DurableLater:\n		return Settle\n",
+		[]detector{scenarios, lost.seeds(900)}},
 	{"an owner installs itself anew on an answer of before",
 		"who installs itself anew asks once more before it answers", "tile/tick.go",
 		"	if o.pending.anew {", "	if false {", []detector{scenarios, lost.seeds(900)}},
@@ -184,7 +186,7 @@ var mutants = []mutant{
 		"	case never:\n		return known, nil, nil\n", "	default:\n		return known, nil, nil\n",
 		[]detector{allBut("admission", "./admission", "^TestRandomFaults$"), whole}},
 	{"an owner abandons its batch that is in the store", "a batch in the store is part of its owner's state",
-		"tile/reconcile.go", "o.pending == nil || o.pending.commit.Refresh() || end != o.pending.commit.Next()",
+		repair, "o.pending == nil || o.pending.commit.Refresh() || end != o.pending.commit.Next()",
 		"o.pending == nil || end != (fence.Position{})", []detector{scenarios, simulation.seeds(700), whole}},
 	{"a rebase that nobody served is made durable", "a checkpoint is of an epoch that was confirmed",
 		"checkpoint/attempt.go", "		at.Owner.Tick > s.Tick {", "		s.Seq > 0 {",
