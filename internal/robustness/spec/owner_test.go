@@ -281,8 +281,8 @@ func (m *model) earlier(e recovery.Earlier) recovery.Earlier {
 	return e
 }
 
-// recover carries out what an owner decides: package recovery is the code's own. An owner that stands down, and one that
-// takes up what another has left, are both a process that begins anew from the store.
+// recover carries out what an owner decides: package recovery is the code's own. An owner that stands down, and one
+// that takes up what another has left, are both a process that begins anew from the store.
 func (m *model) recover(n *state, i uint8, e *recovery.Evidence) {
 	p := &n.procs[i]
 	at := &n.nodes[p.route]
