@@ -55,7 +55,8 @@ func (o *tileOwner) foldLanded(ctx context.Context, end fence.Position) error {
 	return nil
 }
 
-// acquireAnew is repair. seen is what the store has, as far as this owner knows; replaces is where the history ends that a rebase from memory is for; nil: it cannot be read.
+// acquireAnew is repair. seen is what the store has, as far as this owner knows; replaces is where the history ends
+// that a rebase from memory is for; nil: it cannot be read.
 func (o *tileOwner) acquireAnew(
 	ctx context.Context, from source, seen fence.Owner, replaces *fence.Position,
 ) error {

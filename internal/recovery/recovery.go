@@ -1,5 +1,5 @@
-// Package recovery decides what the owner of a tile does after anything that keeps it from settling a tick as usual: the
-// store has refused a batch, a stream is damaged, watchers were shown what the owner does not know.
+// Package recovery decides what the owner of a tile does after anything that keeps it from settling a tick as usual:
+// the store has refused a batch, a stream is damaged, watchers were shown what the owner does not know.
 //
 // Decide is a pure function. Where the evidence does not suffice, the action is a question, and its answer is more
 // evidence. Package tile carries the actions out on real back ends, and the model of internal/robustness/spec on its
@@ -16,7 +16,7 @@
 //
 //	installed anew, durable store later     Rebase: the state that it has would replace this owner's
 //	installed anew                          Settle
-//	damage; shown above                     Rebase: nobody but this owner has all that was acknowledged
+//	damage; shown above                     Rebase: only this owner has all that was acknowledged
 //	a later owner serves                    StandDown, although the authority does not know it
 //	a later owner, not known to be dead     Wait
 //	a later owner is dead                   TakeUp: what it has confirmed counts
