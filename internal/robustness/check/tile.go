@@ -269,7 +269,7 @@ func (all claimants) of(actor string) *claimant {
 func (c *claimant) heard(t *Tile, o *history.Operation) {
 	if at := o.Result.Position; t.settles(o) && (at.Epoch > c.holds.Epoch || at.Seq > c.holds.Seq) {
 		if o.Commit.Install && at.Epoch > c.holds.Epoch && o.Commit.Prev != c.holds {
-			c.served = false
+			c.served, c.tick = false, 0 // what it held, and rebased on, is not what it goes on from
 		}
 		c.holds, c.since = at, o.Returned
 	}
