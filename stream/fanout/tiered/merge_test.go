@@ -57,8 +57,8 @@ func TestMergeGap(t *testing.T) {
 	})
 }
 
-// TestHeldBytesAreBounded: frames that wait behind a gap are bounded by their bytes, too. Beyond the bound the oldest is
-// delivered without its predecessor, before its time, and what was delivered is no longer counted.
+// TestHeldBytesAreBounded: frames that wait behind a gap are bounded by their bytes, too. Beyond the bound the oldest
+// is delivered without its predecessor, before its time, and what was delivered is no longer counted.
 func TestHeldBytesAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		relay := w.process(settings())
