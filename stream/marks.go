@@ -42,8 +42,12 @@ func (c Consumer) Kind() Consumer {
 	return Consumer(kind)
 }
 
-// MaxMarks is how many consumers a tile can have at once. It keeps the work of a trim bounded.
-const MaxMarks = 256
+// MaxMarks is how many consumers a tile can have at once, and MaxRelayMarks how many of them are relays, which keep
+// neither bridge nor checkpointer out. It keeps the work of a trim bounded.
+const (
+	MaxMarks      = 256
+	MaxRelayMarks = MaxMarks - 3
+)
 
 // Kinds lists the kinds of consumers that mark. Watermarks that tie hold the trim floor in this order, and
 // within a kind by name.
@@ -131,9 +135,9 @@ func (e *ResyncError) Error() string {
 // Is matches ErrResync.
 func (e *ResyncError) Is(target error) bool { return target == ErrResync }
 
-// ErrTooManyMarks means: the tile has MaxMarks consumers. One whose mark is refused holds no entry, and has to
+// ErrTooManyMarks means: the tile has MaxRelayMarks relays. One whose mark is refused holds no entry, and has to
 // resync when it meets a gap.
-var ErrTooManyMarks = errors.New("the tile has as many consumers as it can have")
+var ErrTooManyMarks = errors.New("the tile has as many relays as it can have")
 
 // Mark is a consumer's watermark.
 type Mark struct {

@@ -55,6 +55,17 @@ func (l *Log) mark(ctx context.Context, w *stream.MarkWrite) error {
 	return m.Mark(w)
 }
 
+// relays is how many relays have a mark.
+func (m *Marks) relays() int {
+	n := len(m.of)
+	for _, c := range []stream.Consumer{stream.BridgeAcked, stream.BridgePending, stream.Checkpointed} {
+		if _, known := m.of[c]; known {
+			n--
+		}
+	}
+	return n
+}
+
 // Mark is one write of stream.Log.Mark, which must be valid.
 func (m *Marks) Mark(w *stream.MarkWrite) error {
 	m.shown = max(m.shown, w.Shown)
@@ -63,7 +74,7 @@ func (m *Marks) Mark(w *stream.MarkWrite) error {
 		delete(m.of, w.Consumer)
 		return nil
 	}
-	if !known && len(m.of) >= stream.MaxMarks {
+	if !known && w.Consumer.Kind() == stream.RelayFloor && m.relays() >= stream.MaxRelayMarks {
 		return stream.ErrTooManyMarks
 	}
 	seq := w.Seq

@@ -140,7 +140,7 @@ func markResync(s *scene) {
 	require.Equal(s, fence.Seq(10), s.read(0, 1).Entries[0].Seq)
 }
 
-// markFull: a tile has only so many consumers.
+// markFull: a tile has only so many relays, and they keep neither bridge nor checkpointer out.
 func markFull(s *scene) {
 	s.save(s.commit(1, 9)[8])
 	s.mark(stream.BridgeAcked, 3)
@@ -153,29 +153,33 @@ func markFull(s *scene) {
 	errs := s.Log.Mark(s.Context(), writes)
 	require.Len(s, errs, len(writes))
 	for i, err := range errs {
-		if i < stream.MaxMarks-1 {
+		if i < stream.MaxRelayMarks {
 			require.NoError(s, err)
 		} else {
 			require.ErrorIs(s, err, stream.ErrTooManyMarks)
 		}
 	}
-	require.Len(s, s.marks(), stream.MaxMarks)
+	require.Len(s, s.marks(), stream.MaxRelayMarks+1)
 	s.mark(stream.BridgeAcked, 4)
 	s.mark(writes[7].Consumer, 6)
-	require.ErrorIs(s, s.markErr(s.Context(), s.tile, stream.Checkpointed, 1), stream.ErrTooManyMarks)
-	s.another().mark(stream.Checkpointed, 1)
+	s.mark(stream.Checkpointed, 5)
+	s.mark(stream.BridgePending, 5)
+	require.Len(s, s.marks(), stream.MaxMarks)
+	another := stream.RelayMember("another")
+	require.ErrorIs(s, s.markErr(s.Context(), s.tile, another, 5), stream.ErrTooManyMarks)
+	s.another().mark(another, 1)
 	// Who is expired makes room.
 	s.AgeMarks(s.tile, 2*lease)
 	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))
 	s.trim(stream.Trimmed{Floor: 4, Removed: 1, Held: stream.BridgeAcked}) // notes who is silent
-	require.ErrorIs(s, s.markErr(s.Context(), s.tile, stream.Checkpointed, 1), stream.ErrTooManyMarks)
+	require.ErrorIs(s, s.markErr(s.Context(), s.tile, another, 5), stream.ErrTooManyMarks)
 	s.AgeMarks(s.tile, lease/2+time.Second)
 	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))
 	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 	require.NoError(s, err)
 	require.Len(s, got.Expired, stream.MaxMarks-16)
 	require.True(s, slices.IsSortedFunc(got.Expired, stream.CompareConsumers))
-	s.mark(stream.Checkpointed, 6)
+	s.mark(another, 6)
 }
 
 // markLast: the bridge's mark keeps the position of its entry, as long as it is at that entry.

@@ -7,10 +7,10 @@
 --       says so: the highest epoch of which a consumer has handed anything on, of which the highest of all is kept,
 --       whatever becomes of the marks; and the position at which the bridge's watermark is, or ''.
 -- Reply {'ok', highest floor ever trimmed to, then per watermark 'ok', 'resync' (entries after seq are gone; it
---       is in force all the same) or 'full' (the tile has 256 consumers; it is not)}; {'invalid', what}.
+--       is in force all the same) or 'full' (the tile has 253 relays; it is not)}; {'invalid', what}.
 --       'invalid' writes nothing.
 local KINDS = {bridge = 1, pending = 2, relay = 3, checkpoint = 4}
-local MAX_MARKS = 256
+local MAX_RELAYS = 253 -- of 256 marks: relays keep neither bridge nor checkpointer out
 
 -- Marks of a tile that was never trimmed go away a day after the last one, in ms: nothing of the tile needs them then.
 -- Those of another stay until expire: they say which entries are gone.
@@ -27,15 +27,15 @@ local function drop(key, name)
   redis.call('HDEL', key, name, name .. '.at', name .. '.silent', name .. '.last')
 end
 
--- full reports whether the tile has as many consumers as it can have. Beside marks the hash has what trims noted, so
--- that its length only says when to count.
+-- full reports whether the tile has as many relays as it can have. Beside marks the hash has what trims noted, so that
+-- its length only says when to count.
 local function full(key)
-  if redis.call('HLEN', key) < 2 * MAX_MARKS then return false end
+  if redis.call('HLEN', key) < 2 * MAX_RELAYS then return false end
   local marks, all = 0, redis.call('HGETALL', key)
   for i = 1, #all, 2 do
-    if all[i]:sub(-3) == '.at' then marks = marks + 1 end
+    if all[i]:sub(1, 6) == 'relay:' and all[i]:sub(-3) == '.at' then marks = marks + 1 end
   end
-  return marks >= MAX_MARKS
+  return marks >= MAX_RELAYS
 end
 
 local function mark(keys, args)
@@ -68,7 +68,7 @@ local function mark(keys, args)
       drop(keys[1], consumer)
       moved[consumer] = false
       reply[#reply + 1] = 'ok'
-    elseif not old and full(keys[1]) then
+    elseif not old and not KINDS[consumer] and full(keys[1]) then
       reply[#reply + 1] = 'full'
     else
       if old and args[i + 2] == '0' and (sequence(old) or 0) > s then seq = old end
