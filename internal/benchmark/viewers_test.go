@@ -41,10 +41,14 @@ func (p *part) viewers(relays []string) error {
 	}
 	var syncs [][]byte // of one client in ten, to be verified when the time has been taken
 	used := processorTime()
-	leave, err := crowd.Storm(joins, time.Second, relaypb.Subprotocol, func(i int, sync []byte) {
+	leave, err := crowd.Storm(joins, time.Second, relaypb.Subprotocol, func(i int, sync []byte) bool {
+		if len(sync) > 0 && sync[0] != ofATile { // a heartbeat
+			return false
+		}
 		if i%10 == 0 {
 			syncs = append(syncs, bytes.Clone(sync))
 		}
+		return true
 	})
 	if err != nil {
 		return err
@@ -83,6 +87,9 @@ func (p *process) visit(tb testing.TB, addrs string, joined func()) counts {
 	require.Zero(tb, p.await(tb, "left").Counts["torn"], "clients were sent what is no history")
 	return measured
 }
+
+// ofATile begins a message of a tile: the tag of ServerMessage.tile, which is the first field.
+const ofATile = 1<<3 | 2
 
 // subscribeTo is the path of a handshake with which a client subscribes to a tile.
 func subscribeTo(tile fence.TileID) string {

@@ -18,7 +18,7 @@ import (
 type Join struct {
 	Addr string        // host:port of the server, an IPv4 address
 	Path string        // of the handshake's URL, with the query
-	Took time.Duration // from the moment at which it is due to connect, to the end of the server's first message
+	Took time.Duration // from the moment at which it is due to connect, to the end of the server's first message that counts
 
 	due       time.Duration // since the storm began
 	to        unix.SockaddrInet4
@@ -28,14 +28,14 @@ type Join struct {
 }
 
 // Storm has clients join, each at a random moment of a time: it connects, makes the handshake, and waits for the
-// first message that the server sends, with which take is called. One loop serves all of them, with sockets and
+// first message that the server sends and take accepts. One loop serves all of them, with sockets and
 // bytes that are there before it begins, because it shares the processors with the servers. leave resets the
 // connections, so that nothing of them lingers in the kernel.
 //
 // The process should have a processor more than the loop, by GOMAXPROCS: with one, the runtime takes it from the loop
 // each time that the loop waits, and its monitor never comes to rest.
 func Storm(
-	joins []Join, over time.Duration, subprotocol string, take func(i int, body []byte),
+	joins []Join, over time.Duration, subprotocol string, take func(i int, body []byte) bool,
 ) (leave func(), err error) {
 	s := storm{joins: joins, take: take, buffer: make([]byte, 256<<10), byFD: map[int32]int{}}
 	defer func() {
@@ -63,7 +63,7 @@ func Storm(
 // storm is what the loop knows.
 type storm struct {
 	joins  []Join
-	take   func(i int, body []byte)
+	take   func(i int, body []byte) bool
 	poll   int
 	events [256]unix.EpollEvent
 	byFD   map[int32]int
@@ -197,15 +197,18 @@ func (s *storm) serve(i int) error {
 	return j.socket.Read(s.buffer, take)
 }
 
-// joined takes a client's first message. What else comes stays in the kernel.
+// joined offers a client's message, and is over with the first that is accepted. What else comes stays in the kernel.
 func (s *storm) joined(i int, body []byte) error {
 	j := &s.joins[i]
 	if j.Took > 0 {
 		return nil // it came right behind the first
 	}
-	j.Took = time.Since(s.began) - j.due
+	took := time.Since(s.began) - j.due
+	if !s.take(i, body) {
+		return nil
+	}
+	j.Took = took
 	s.left--
-	s.take(i, body)
 	return s.watch(unix.EPOLL_CTL_DEL, j, 0)
 }
 

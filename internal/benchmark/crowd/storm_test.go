@@ -46,9 +46,10 @@ func TestStorm(t *testing.T) {
 		joins[i].Addr, joins[i].Path = s.Listener.Addr().String(), fmt.Sprint("/?n=", i)
 	}
 	got := make([][]byte, len(joins))
-	leave, err := Storm(joins, 50*time.Millisecond, "p", func(i int, body []byte) {
+	leave, err := Storm(joins, 50*time.Millisecond, "p", func(i int, body []byte) bool {
 		require.Nil(t, got[i], "once")
 		got[i] = bytes.Clone(body)
+		return true
 	})
 	require.NoError(t, err)
 	require.EqualValues(t, len(joins), inside.Load())
