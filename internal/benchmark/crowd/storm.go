@@ -18,7 +18,7 @@ import (
 type Join struct {
 	Addr string        // host:port of the server, an IPv4 address
 	Path string        // of the handshake's URL, with the query
-	Took time.Duration // from the moment at which it is due to connect, to the end of the server's first message that counts
+	Took time.Duration // from when it is due to connect to the end of the first message that counts
 
 	due       time.Duration // since the storm began
 	to        unix.SockaddrInet4
