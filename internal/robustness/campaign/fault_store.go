@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
@@ -189,11 +190,7 @@ func promoteStandby(ctx context.Context, r *run, v victim) error {
 		return err
 	}
 	defer table.Close()
-	standby, err := pgfence.New(table, nil)
-	if err != nil {
-		return err
-	}
-	before, err := r.rows(ctx, standby)
+	before, err := r.standbyRows(ctx, table)
 	if err != nil {
 		return err
 	}
@@ -241,6 +238,23 @@ func (r *run) rows(ctx context.Context, authority fence.Authority) (map[fence.Ti
 		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
 			return nil, err
 		}
+		rows[id] = history.GrantOf(g)
+	}
+	return rows, nil
+}
+
+// standbyRows reads the rows of the run's tiles from a standby, which an authority does not believe.
+func (r *run) standbyRows(ctx context.Context, table *pgxpool.Pool) (map[fence.TileID]history.Grant, error) {
+	rows := map[fence.TileID]history.Grant{}
+	for _, id := range r.tiles {
+		var epoch int64
+		g := fence.Grant{Tile: id}
+		err := table.QueryRow(ctx, "SELECT epoch, coalesce(contact, ''), claim FROM "+pgfence.DefaultTable+
+			" WHERE tile = $1", int64(id)).Scan(&epoch, &g.Contact, (*[16]byte)(&g.ID))
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return nil, err
+		}
+		g.Epoch = fence.Epoch(epoch)
 		rows[id] = history.GrantOf(g)
 	}
 	return rows, nil
