@@ -67,6 +67,29 @@ func TestAddedByOthers(t *testing.T) {
 	require.EqualValues(t, 2, page[0].Tile)
 }
 
+// Records are in the order of the numbers of their transactions, also where these get a digit more.
+func TestAddedInOrder(t *testing.T) {
+	s := newScene(t)
+	s.exec(t, "INSERT INTO "+s.table+" (tile, epoch, contact, claim, minted_at, added) "+
+		"SELECT n, 1, 'x:1', gen_random_uuid(), now(), n::text::xid8 FROM generate_series(5, 120) n")
+	want := make([]fence.TileID, 0, 116)
+	for tile := fence.TileID(5); tile <= 120; tile++ {
+		want = append(want, tile)
+	}
+	for _, limit := range []int{1, 7, 1000} {
+		var tiles []fence.TileID
+		for bookmark, n := fence.Bookmark("5"), limit; n == limit; {
+			page, next, err := s.direct.Added(t.Context(), bookmark, limit)
+			require.NoError(t, err)
+			for _, g := range page {
+				tiles = append(tiles, g.Tile)
+			}
+			bookmark, n = next, len(page)
+		}
+		require.Equal(t, want, tiles, "limit %d", limit)
+	}
+}
+
 // BenchmarkListing compares what a process asks every ten seconds to know all tiles, with a million of them: all
 // records in pages, as it was, and what share.Recorded asks for: the records that were added, here a hundred, and one
 // page.
