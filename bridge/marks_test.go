@@ -3,7 +3,6 @@ package bridge_test
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -251,25 +250,6 @@ func TestTrimmedWhileNoBridgeRan(t *testing.T) {
 			require.Equal(t, upTo(12, 14), r.pub.seqs(id))
 		}
 		require.EqualValues(t, tiles, b.Stats().Resyncs)
-	})
-}
-
-// TestNoRoomForAMark: a tile with as many consumers as it can have is forwarded all the same, and counted.
-func TestNoRoomForAMark(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		for i := range stream.MaxMarks {
-			require.NoError(t, stream.MarkOne(t.Context(), r.log.Log,
-				stream.MarkWrite{Tile: 1, Consumer: stream.RelayMember(strconv.Itoa(i))}))
-		}
-		r.commit(1, 1, 3)
-		r.commit(2, 1, 3)
-		b, _ := r.run(nil, 1, 2)
-		time.Sleep(5 * time.Second)
-		require.Equal(t, upTo(1, 3), r.pub.seqs(1))
-		require.Positive(t, b.Stats().MarksRefused)
-		acked, ok := r.mark(2, bridgeAcked)
-		require.True(t, ok)
-		require.Equal(t, fence.Seq(3), acked.Seq)
 	})
 }
 

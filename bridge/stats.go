@@ -14,13 +14,12 @@ type Stats struct {
 	// none, the longest PublishedInfo.Lag of the last pass that published anything.
 	Lag time.Duration
 
-	Passes       uint64 // reads of the log, each with at most one publish
-	Reads        uint64 // tiles read in them
-	Batches      uint64 // batches handed over to fan-out
-	Bytes        uint64 // of their frames
-	Marks        uint64 // watermarks written
-	MarksRefused uint64 // watermarks that a tile had no room for: stream.ErrTooManyMarks
-	HintsMissed  uint64 // entries met by polling that a hint should have announced
+	Passes      uint64 // reads of the log, each with at most one publish
+	Reads       uint64 // tiles read in them
+	Batches     uint64 // batches handed over to fan-out
+	Bytes       uint64 // of their frames
+	Marks       uint64 // watermarks written
+	HintsMissed uint64 // entries met by polling that a hint should have announced
 
 	Dropped         Drops
 	DeadLetters     uint64 // poison entries put among the dead letters

@@ -326,18 +326,15 @@ func (w *world) beginMarks(l lane, tiles []*tile, now time.Time) []mark {
 
 func (w *world) bookMarks(marks []mark, tiles []*tile, now time.Time) {
 	var failed []mark
-	written, full := uint64(0), uint64(0)
+	written := uint64(0)
 	for i, t := range tiles {
 		m := &marks[i]
 		var resync *stream.ResyncError
-		switch {
-		case errors.As(m.err, &resync):
+		if errors.As(m.err, &resync) {
 			if !m.rewind || resync.Trimmed > t.marks.rewound+1 { // else it went back further than it had to
 				w.lost(t, m.seq, resync.Trimmed)
 			}
 			m.err = nil // it is in force
-		case errors.Is(m.err, stream.ErrTooManyMarks):
-			full++
 		}
 		if m.err != nil {
 			failed = append(failed, *m)
@@ -347,10 +344,7 @@ func (w *world) bookMarks(marks []mark, tiles []*tile, now time.Time) {
 		t.marks.book(m, now, w.cfg)
 		w.plan(t)
 	}
-	w.report.count(func(s *Stats) {
-		s.Marks += written
-		s.MarksRefused += full
-	})
+	w.report.count(func(s *Stats) { s.Marks += written })
 	w.report.marks(OpMark, failed)
 }
 

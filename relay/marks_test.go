@@ -198,7 +198,7 @@ func TestTooManyRelays(t *testing.T) {
 	w := newWorld(t)
 	o := w.claim(tileA, 1)
 	o.snapshot()
-	for i := range stream.MaxMarks {
+	for i := range stream.MaxRelayMarks {
 		require.NoError(t, stream.MarkOne(context.Background(), w.log.Log,
 			stream.MarkWrite{Tile: tileA, Consumer: stream.RelayMember(fmt.Sprint(i)), Seq: 1}))
 	}

@@ -50,7 +50,7 @@ type RepairStats struct {
 	Replaced      uint64 // repairs after which clients had to replace their state
 	LowerEpoch    uint64 // answers of the store refused because they were of a lower epoch than the tile's
 	MarksFailed   uint64 // marks that could not be written
-	MarksRefused  uint64 // marks refused because the tile has stream.MaxMarks consumers
+	MarksRefused  uint64 // marks refused because the tile has stream.MaxRelayMarks relays
 	Outrun        uint64 // marks answered with "resync": the stream was trimmed further than the relay's snapshot
 }
 
