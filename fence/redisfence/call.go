@@ -200,8 +200,9 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 		sent[i] = redislib.Call(ctx, "fcall", calls[i].Function, calls[i].Keys, calls[i].Args...)
 		_ = pipe.Process(ctx, sent[i])
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	got, refused := make([][]any, len(calls)), make([]*redislib.Refused, len(calls))
+	_, _ = pipe.Exec(ctx)           // each command has its own error
+	var refused []*redislib.Refused // for a key of a wrong type
+	var at []int
 	for i := range calls {
 		reply, err := sent[i].Slice()
 		if redislib.Missing(err) {
@@ -209,11 +210,16 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 			again, err = s.redirected(ctx, calls[i].Keys[0], sent[i].Args())
 			reply, _ = again.([]any)
 		}
-		got[i], refused[i] = reply, &redislib.Refused{Tile: calls[i].Tile, Keys: calls[i].Keys, Err: err}
+		if redislib.WrongType(err) {
+			refused = append(refused, &redislib.Refused{Tile: calls[i].Tile, Keys: calls[i].Keys, Err: err})
+			at = append(at, i)
+			continue
+		}
+		replies[i] = functionReply(op, &calls[i], reply, err)
 	}
 	redislib.Explain(ctx, s.client, refused)
-	for i := range calls {
-		replies[i] = functionReply(op, &calls[i], got[i], refused[i].Err)
+	for n, i := range at {
+		replies[i] = functionReply(op, &calls[i], nil, refused[n].Err)
 	}
 	return replies
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -26,6 +27,9 @@ func WrongType(err error) bool { return redis.HasErrorPrefix(err, "WRONGTYPE") }
 // and its type, and leaves other errors. It asks for the types in one pipeline a node. If no key is of a wrong type any
 // more, the error stays, and the caller tries again.
 func Explain(ctx context.Context, client redis.UniversalClient, refused []*Refused) {
+	if !slices.ContainsFunc(refused, func(r *Refused) bool { return WrongType(r.Err) }) {
+		return
+	}
 	pipe := client.Pipeline()
 	kinds := make([][]*redis.StatusCmd, len(refused))
 	for i, r := range refused {
@@ -35,9 +39,6 @@ func Explain(ctx context.Context, client redis.UniversalClient, refused []*Refus
 		for _, key := range r.Keys {
 			kinds[i] = append(kinds[i], pipe.Type(ctx, key))
 		}
-	}
-	if pipe.Len() == 0 {
-		return
 	}
 	_, _ = pipe.Exec(ctx) // each has its own error
 	for i, r := range refused {

@@ -16,7 +16,7 @@ type keyed struct {
 	cmd redis.Cmder
 }
 
-// tileRead is what became of the reads of one tile. err is nil, or a *fence.CorruptError or *fence.StoreError.
+// tileRead is the result of the reads of one tile. err is nil, or a *fence.CorruptError or *fence.StoreError.
 type tileRead struct {
 	refused redislib.Refused
 	err     error

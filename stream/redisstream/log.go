@@ -69,18 +69,12 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 	}
 	_, execErr := pipe.Exec(ctx)
 	chunks := make([]stream.Chunk, len(cursors))
-	reads := make([]tileRead, len(cursors))
-	for i, c := range cursors {
-		if entries[i].Err() == nil && owners[i].Err() == nil {
-			continue
-		}
-		k := l.functions.World().Keys(c.Tile)
-		reads[i] = readOf(c.Tile, keyed{k.Stream, entries[i]}, keyed{k.Owner, owners[i]})
+	failed := 0
+	if execErr != nil {
+		failed = l.refuse(ctx, chunks, cursors, entries, owners)
 	}
-	failed := l.explain(ctx, "read", reads)
 	for i, c := range cursors {
-		if err := reads[i].err; err != nil {
-			chunks[i] = stream.Chunk{Tile: c.Tile, Err: err}
+		if chunks[i].Err != nil {
 			continue
 		}
 		chunks[i] = chunkOf(c.Tile, entries[i].Val(), owners[i].Val())
@@ -88,10 +82,29 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 			chunks[i].Owner, chunks[i].Err = l.functions.Owner(ctx, c.Tile)
 		}
 	}
-	if failed == len(cursors) && execErr != nil {
+	if failed == len(cursors) {
 		return nil, &fence.StoreError{Op: "read", Tile: cursors[0].Tile, Outcome: fence.ErrNotApplied, Err: execErr}
 	}
 	return chunks, nil
+}
+
+// refuse sets the chunks of tiles that could not be read, and returns of how many the store did not answer.
+func (l *Log) refuse(
+	ctx context.Context, chunks []stream.Chunk, cursors []stream.Cursor, entries []*redis.XMessageSliceCmd,
+	owners []*redis.SliceCmd,
+) (failed int) {
+	reads := make([]tileRead, len(cursors))
+	for i, c := range cursors {
+		k := l.functions.World().Keys(c.Tile)
+		reads[i] = readOf(c.Tile, keyed{k.Stream, entries[i]}, keyed{k.Owner, owners[i]})
+	}
+	failed = l.explain(ctx, "read", reads)
+	for i, r := range reads {
+		if r.err != nil {
+			chunks[i] = stream.Chunk{Tile: cursors[i].Tile, Err: r.err}
+		}
+	}
+	return failed
 }
 
 // startAfter is the stream ID from which to read what comes after an entry, malformed IDs included.

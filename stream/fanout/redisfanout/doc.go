@@ -37,8 +37,10 @@
 //
 // # Failure
 //
-// A lost or silent connection is made again with jittered delays of 50 ms to 1 s, its channels being
-// subscribed again wherever the cluster now has them; the same happens to a channel whose slot moves.
+// A connection on which nothing comes for three intervals of [Config.PingInterval], 3 s by default, is
+// silent: its other end may have vanished without a word. A lost or silent connection is made again with
+// jittered delays of 50 ms to 1 s, its channels being subscribed again wherever the cluster now has them;
+// the same happens to a channel whose slot moves.
 // What was published meanwhile is lost. A node that answers although the cluster has replaced it is left
 // once two looks at the topology, a second apart, agree on it. Subscribe itself waits
 // for its first success until its context ends.
