@@ -1,16 +1,22 @@
-// Notices a WebSocket whose other end has vanished. A browser keeps it open for ever when no FIN has come, and shows its
-// page no pings.
+// Notices a WebSocket whose other end has vanished. A browser keeps it open for ever when no FIN has come, and
+// shows its page no pings.
 
 /**
- * Closes a socket when nothing comes for `within` ms after it was made, or after send() was called. With `always`,
- * also when nothing comes for so long in between. Its onclose is called at once, as if it had been closed with code
- * 1006: close() alone waits for an answer, too.
+ * Closes a socket when nothing comes for `within` ms after it was made, or while a message of send() has no
+ * answer. With `always`, also when nothing comes for so long in between. A message whose JSON has an `id` that is
+ * not empty counts as an answer. onclose is called at once, as if the socket had been closed with code 1006:
+ * close() alone waits for an answer, too.
  */
 export function endSilent(socket, within, { always = false } = {}) {
-  let timer;
+  let timer, unanswered = 0;
   const expect = () => { timer ??= setTimeout(lost, within); };
   const stop = () => { clearTimeout(timer); timer = undefined; };
-  const heard = () => { stop(); if (always) expect(); };
+  const answers = ({ data }) => { try { return Boolean(JSON.parse(data).id); } catch { return false; } };
+  const heard = (event) => {
+    if (unanswered > 0 && answers(event)) unanswered--;
+    stop();
+    if (always || unanswered > 0) expect();
+  };
   function lost() {
     const closed = socket.onclose;
     socket.onopen = socket.onmessage = socket.onclose = null;
@@ -20,5 +26,5 @@ export function endSilent(socket, within, { always = false } = {}) {
   for (const event of ["open", "message"]) socket.addEventListener(event, heard);
   socket.addEventListener("close", stop);
   expect();
-  return { send(data) { socket.send(data); expect(); } };
+  return { send(data) { socket.send(data); unanswered++; expect(); } };
 }

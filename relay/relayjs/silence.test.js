@@ -9,7 +9,7 @@ class Line extends EventTarget {
   closes = 0;
   send(data) { this.sent.push(data); }
   close() { this.closes++; } // its answer never comes
-  happens(name) { this.dispatchEvent(new Event(name)); }
+  happens(name, message) { this.dispatchEvent(Object.assign(new Event(name), { data: JSON.stringify(message) })); }
 }
 
 function begin(t, options) {
@@ -35,7 +35,7 @@ test("an intent that is never answered ends the connection, and silence without 
   assert.equal(closed.length, 0);
   out.send("move");
   pass(500);
-  line.happens("message");
+  line.happens("message", { id: "1", outcome: "applied" });
   pass(3_600_000);
   assert.equal(closed.length, 0);
   out.send("move");
@@ -44,6 +44,19 @@ test("an intent that is never answered ends the connection, and silence without 
   pass(500);
   assert.equal(closed.length, 1);
   assert.deepEqual(line.sent, ["move", "move", "move"]);
+});
+
+test("of two intents the second must be answered, too", (t) => {
+  const { line, closed, out, pass } = begin(t);
+  line.happens("open");
+  out.send("one");
+  out.send("two");
+  line.happens("message", { id: "1", outcome: "applied" });
+  line.happens("message", { id: "", session: {} }); // answers nothing
+  pass(999);
+  assert.equal(closed.length, 0);
+  pass(1);
+  assert.equal(closed.length, 1);
 });
 
 test("a socket on which something must always come", (t) => {
