@@ -145,7 +145,7 @@ func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to *devsta
 // restoreAuthority does what a restore from a backup does: it overwrites newer rows.
 func restoreAuthority(ctx context.Context, r *run, _ victim) error {
 	r.damage.hit(fmt.Sprintf("%d rows", len(r.tiles)), nil)
-	before, err := r.rows(ctx, r.Authority)
+	before, err := r.rows(ctx, r.table)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func promoteStandby(ctx context.Context, r *run, v victim) error {
 		return err
 	}
 	defer table.Close()
-	before, err := r.standbyRows(ctx, table)
+	before, err := r.rows(ctx, table)
 	if err != nil {
 		return err
 	}
@@ -230,21 +230,8 @@ func loseClaimant(ctx context.Context, r *run, _ victim) error {
 	return nil
 }
 
-// rows reads an authority's rows of the run's tiles.
-func (r *run) rows(ctx context.Context, authority fence.Authority) (map[fence.TileID]history.Grant, error) {
-	rows := map[fence.TileID]history.Grant{}
-	for _, id := range r.tiles {
-		g, err := authority.Lookup(ctx, id)
-		if err != nil && !errors.Is(err, fence.ErrNeverOwned) {
-			return nil, err
-		}
-		rows[id] = history.GrantOf(g)
-	}
-	return rows, nil
-}
-
-// standbyRows reads the rows of the run's tiles from a standby, which an authority does not believe.
-func (r *run) standbyRows(ctx context.Context, table *pgxpool.Pool) (map[fence.TileID]history.Grant, error) {
+// rows reads the authority's rows of the run's tiles. It asks no authority, which does not believe a standby.
+func (r *run) rows(ctx context.Context, table *pgxpool.Pool) (map[fence.TileID]history.Grant, error) {
 	rows := map[fence.TileID]history.Grant{}
 	for _, id := range r.tiles {
 		var epoch int64
