@@ -49,7 +49,11 @@ func main() {
 	pool := must(pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES")))
 	authority := must(pgfence.New(pool, &pgfence.Config{World: os.Getenv("TILEFENCE_WORLD")})) // mints epochs
 	check(tilefence.Await(ctx, slog.Default(), "PostgreSQL", authority.Migrate))
-	world := must(authority.World(ctx)) // no other world mixes with it
+	var world fence.World // no other mixes with it
+	check(tilefence.Await(ctx, slog.Default(), "PostgreSQL", func(ctx context.Context) (err error) {
+		world, err = authority.World(ctx)
+		return err
+	}))
 	var client redis.UniversalClient
 	check(tilefence.Await(ctx, slog.Default(), "coordination Redis", func(ctx context.Context) (err error) {
 		client, err = redisfence.Connect(ctx, redisfence.Options(list("TILEFENCE_REDIS")...))
