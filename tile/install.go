@@ -9,7 +9,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
-	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
@@ -76,14 +75,14 @@ func (a *acquisition) lap(step *time.Duration) {
 // saw notes the epochs and the sequence that a store knows.
 func (a *acquisition) saw(o fence.Owner) {
 	a.title.saw(o.Epoch, o.Position.Epoch)
-	if o.Position.Seq <= history.FarSeq {
+	if o.Position.Seq <= fence.FarSeq {
 		a.reached = max(a.reached, o.Position.Seq)
 	}
 }
 
 // impossible is a *fence.CorruptError if the store has a sequence that no owner comes to.
 func (a *acquisition) impossible(at fence.Position) error {
-	if at.Seq <= history.FarSeq {
+	if at.Seq <= fence.FarSeq {
 		return nil
 	}
 	return &fence.CorruptError{Tile: a.tile, What: "head", At: at, Detail: "no tile comes to a sequence above 2^52: " +

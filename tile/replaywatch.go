@@ -11,7 +11,8 @@ import (
 // replayWatch watches the calls of the rules by which a history is read: no tick is under way then, and so no
 // heartbeat. A call that does not return is reported as in a tick, with the place in the stream. If it holds up a
 // processor that has claimed the tile, the tile is quarantined after RulesTimeout, as if the call had failed: every
-// other owner would hang at the same place. A follower keeps nobody from playing; it waits, and is reported.
+// other owner would hang at the same place. A follower keeps no player waiting: it
+// waits, and is reported.
 type replayWatch struct {
 	*core
 	dog *watchdog.Watchdog // guards the rest

@@ -134,7 +134,7 @@ func (r *repairs) deleted() []string {
 	return strings.FieldsFunc(r.options.remove, func(c rune) bool { return c == ',' })
 }
 
-// apply repairs a tile once its owner hash has not moved for -for, and says what became of it.
+// apply repairs a tile once its owner hash has not moved for -for, and prints the result.
 func (r *repairs) apply(ctx context.Context, x *redisstream.Examination) (state string, err error) {
 	if x.Owned {
 		fmt.Fprintf(r.errs, "tile %s has an owner hash: looking for %v whether it moves\n", x.Tile, r.options.during)

@@ -16,8 +16,8 @@ const (
 	closeExpired  = 4003
 )
 
-// refusal is an error of Accept or Identify as a client is told of it. What exactly is wrong with a token, or why the
-// game does not let the player in, is for the log alone.
+// refusal is how a client is answered for an error of Accept or Identify. What exactly is wrong with a token, or why
+// the game does not let the player in, is for the log alone.
 type refusal struct {
 	status int    // of HTTP
 	code   int    // of a close frame

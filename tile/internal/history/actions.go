@@ -54,7 +54,7 @@ func (m *Actions) add(tick fence.Tick, resolutions []stream.Resolution) {
 	if len(resolutions) > 0 {
 		now := m.now()
 		for _, r := range resolutions {
-			m.put(remembered{tick: min(tick, FarTick), outcome: r.Outcome, id: r.ActionID, since: now})
+			m.put(remembered{tick: min(tick, fence.FarTick), outcome: r.Outcome, id: r.ActionID, since: now})
 		}
 	}
 	m.Expire(tick)

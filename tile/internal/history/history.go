@@ -67,15 +67,9 @@ func New(tile fence.TileID, game Game, remember fence.Tick, streamBytes int64) *
 		Actions: Actions{keep: remember}, Bound: Bound{Limit: streamBytes}}
 }
 
-// What is read back from a store is believed up to these.
-const (
-	FarTick = fence.FarTick
-	FarSeq  = fence.FarSeq
-)
-
 // believable is a tick that was read, or zero for one that cannot be.
 func believable(tick fence.Tick) fence.Tick {
-	if tick > FarTick {
+	if tick > fence.FarTick {
 		return 0
 	}
 	return tick
@@ -84,7 +78,7 @@ func believable(tick fence.Tick) fence.Tick {
 // Saw notes the tick of an owner hash, and reports whether it can be.
 func (h *History) Saw(tick fence.Tick) bool {
 	h.Seen = max(h.Seen, believable(tick))
-	return tick <= FarTick
+	return tick <= fence.FarTick
 }
 
 // CanRemember reports whether the outcomes of n more actions, whose IDs take bytes in a snapshot, can be remembered.
