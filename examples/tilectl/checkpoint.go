@@ -55,6 +55,9 @@ func showCheckpoint(ctx context.Context, t *tool, args []string) error {
 		return err
 	}
 	if t.options.blob {
+		if err := t.redirected(); err != nil {
+			return err
+		}
 		_, err := t.raw.Write(s.Blob)
 		return err
 	}
@@ -130,7 +133,7 @@ func (t *tool) restore(ctx context.Context, id fence.TileID, snapshot *fence.Sna
 	}
 	if row.State == "owned" && !t.options.force {
 		return fmt.Errorf("tile %s is owned by %s: drain that owner first, or pass -force to take the tile from it", id,
-			line(row.Owner))
+			row.Owner)
 	}
 	grant, err := t.seize(ctx, id, max(snapshot.Epoch, row.Epoch))
 	if err != nil {
@@ -144,10 +147,10 @@ func (t *tool) restore(ctx context.Context, id fence.TileID, snapshot *fence.Sna
 	if err != nil {
 		return fmt.Errorf("tile %s may not have been restored, run the command again: %w", id, err)
 	}
-	fmt.Fprintf(t.out, "tile %s is restored to tick %d of %s; the sequence continues at %d under epoch %d\n",
+	t.say("tile %s is restored to tick %d of %s; the sequence continues at %d under epoch %d\n",
 		id, snapshot.Tick, moment(fence.Millis(snapshot.Taken)), receipt.Position.Seq, grant.Epoch)
 	if row.Tick > snapshot.Tick {
-		fmt.Fprintf(t.out, "%d later ticks are discarded\n", row.Tick-snapshot.Tick)
+		t.say("%d later ticks are discarded\n", row.Tick-snapshot.Tick)
 	}
 	return nil
 }

@@ -160,10 +160,10 @@ func (t *tool) confirm(format string, args ...any) error {
 	if t.options.yes {
 		return nil
 	}
-	fmt.Fprintf(t.errs, format+" Type yes to continue: ", args...)
+	t.errs.printf(format+" Type yes to continue: ", args...)
 	answer, _ := bufio.NewReader(t.in).ReadString('\n') // an end of input is no answer
 	if strings.TrimSpace(answer) != "yes" {
-		fmt.Fprintln(t.errs)
+		t.errs.printf("\n")
 		return errors.New("nothing was removed; -yes skips the question")
 	}
 	return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -122,7 +121,7 @@ func (d *decisions) verify(t *tool, streams map[fence.TileID][]history.Entry) er
 	if !t.options.json {
 		d.summarize(t.out, rows, events, time.Since(began))
 		if first != nil {
-			fmt.Fprintf(t.out, "the first promise broken, at %s: %s: tile %s: %s\n",
+			t.out.printf("the first promise broken, at %s: %s: tile %s: %s\n",
 				time.Unix(0, first.At).UTC().Format(time.RFC3339Nano), first.Check, first.Tile, first.Detail)
 		}
 	}
@@ -142,16 +141,16 @@ func firstBroken(rows []decidedRow) (first *check.Violation) {
 }
 
 // summarize says what was read, what is missing of it, and so what was proved.
-func (d *decisions) summarize(w io.Writer, rows []decidedRow, events int, took time.Duration) {
-	fmt.Fprintf(w, "%d decisions of %d processes about %d tiles, judged in %v: %.0f a second\n", events, len(d.logs),
+func (d *decisions) summarize(w *printer, rows []decidedRow, events int, took time.Duration) {
+	w.printf("%d decisions of %d processes about %d tiles, judged in %v: %.0f a second\n", events, len(d.logs),
 		len(rows), took.Round(time.Millisecond), float64(events)/took.Seconds())
 	for _, f := range d.logs {
 		if f.Dropped > 0 {
-			fmt.Fprintf(w, "%s: %d decisions were dropped: what an owner does from step to step is not judged\n",
+			w.printf("%s: %d decisions were dropped: what an owner does from step to step is not judged\n",
 				f.Name, f.Dropped)
 		}
 		if !f.Closed {
-			fmt.Fprintf(w, "%s: its process did not end by itself: up to its last 0.2 s are missing\n", f.Name)
+			w.printf("%s: its process did not end by itself: up to its last 0.2 s are missing\n", f.Name)
 		}
 	}
 	var never []string
@@ -170,7 +169,7 @@ func (d *decisions) summarize(w io.Writer, rows []decidedRow, events int, took t
 		}
 	}
 	if never != nil {
-		fmt.Fprintf(w, "never: %s; these logs prove nothing about that\n", strings.Join(never, ", "))
+		w.printf("never: %s; these logs prove nothing about that\n", strings.Join(never, ", "))
 	}
 }
 

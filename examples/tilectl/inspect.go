@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -36,7 +37,7 @@ func inspect(ctx context.Context, t *tool, args []string) error {
 		})
 	}
 	for _, p := range seen.Problems {
-		fmt.Fprintln(t.errs, line(p))
+		t.errs.printf("%s\n", p)
 	}
 	return printTable(t, "TILE STATE OWNER EPOCH SEQ TICK QUEUED MISSED DURABILITY BEHIND", seen.Tiles,
 		func(s *tilefence.InspectedTile) []any {
@@ -63,7 +64,7 @@ func behind(s *tilefence.InspectedTile) string {
 func inspectState(ctx context.Context, t *tool, args []string) error {
 	state, err := t.inspector.State(ctx, tilesOf(args)[0])
 	if err == nil {
-		fmt.Fprintf(t.out, "%s\n", line(string(state)))
+		err = json.NewEncoder(t.out.stream()).Encode(state) // what is no JSON, or has lines, does not come through
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -84,10 +83,10 @@ func auditLedger(ctx context.Context, t *tool, _ []string) error {
 				r.Unexplained, r.Verdict}
 		})
 	for _, damage := range report.Damaged {
-		fmt.Fprintln(t.errs, "tilectl:", line(damage))
+		t.errs.printf("tilectl: %s\n", damage)
 	}
 	if n := len(report.Pending); n > 0 {
-		fmt.Fprintf(t.errs, "tilectl: %d actions were admitted more than %v ago and have no outcome: see ledger "+
+		t.errs.printf("tilectl: %d actions were admitted more than %v ago and have no outcome: see ledger "+
 			"pending\n", n, t.options.older)
 	}
 	if err == nil && wrong {
@@ -221,7 +220,7 @@ func resolvePending(ctx context.Context, t *tool, args []string) error {
 	}
 	if art.Open() {
 		err := t.confirm("Action %s of %s, %d of %s admitted at %s, will be %s for ever; nothing is given back.",
-			line(art.ActionID), line(art.Actor), art.Cost, line(art.Asset), art.Admitted.Format(time.DateTime), outcome)
+			art.ActionID, art.Actor, art.Cost, art.Asset, art.Admitted.Format(time.DateTime), outcome)
 		if err != nil {
 			return err
 		}
@@ -229,7 +228,7 @@ func resolvePending(ctx context.Context, t *tool, args []string) error {
 	if art, err = t.ledger.Resolve(ctx, args[0], outcome); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.out, "action %s is %s since %s\n", line(art.ActionID), art.Outcome,
+	t.say("action %s is %s since %s\n", art.ActionID, art.Outcome,
 		art.Resolved.Format(time.DateTime))
 	return nil
 }

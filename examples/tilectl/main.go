@@ -23,7 +23,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -63,25 +62,29 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return dev(args[1:], errs)
 	}
 	shown := &printer{errs}
-	errs = shown
-	o, err := parse(args, errs)
+	o, err := parse(args, shown.stream())
 	if err == nil {
 		err = execute(ctx, o, in, out, shown)
 	}
+	return o.status(ctx, err, shown)
+}
+
+// status says how a command ended.
+func (o *options) status(ctx context.Context, err error, errs *printer) int {
 	var usage *usageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp), errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return statusOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(errs, "tilectl: %s (tilectl -h lists the commands)\n", line(err))
+		errs.printf("tilectl: %s (tilectl -h lists the commands)\n", err)
 		return statusUsage
 	case errors.Is(err, errDamaged):
 	default:
 		for _, text := range lines(err) {
-			fmt.Fprintln(errs, "tilectl:", text)
+			errs.printf("tilectl: %s\n", text)
 		}
 		if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "ResourceNotFoundException" {
-			fmt.Fprintf(errs, "tilectl: DynamoDB has not all of the tables %s and %s; name yours with -ledger and "+
+			errs.printf("tilectl: DynamoDB has not all of the tables %s and %s; name yours with -ledger and "+
 				"-checkpoints: a game of tilectl new has <game>-ledger and <game>-checkpoints\n",
 				o.ledger, o.checkpoints)
 		}

@@ -114,7 +114,7 @@ func listTickets(ctx context.Context, t *tool, args []string) error {
 				Why: s.Why, Because: s.Why.String()})
 		}
 		if len(list) == listedTickets && !t.options.json {
-			fmt.Fprintf(t.errs, "shard %s: only the %d tickets that wait longest are listed\n", shard, listedTickets)
+			t.errs.printf("shard %s: only the %d tickets that wait longest are listed\n", shard, listedTickets)
 		}
 	}
 	if !known {

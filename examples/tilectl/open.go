@@ -53,6 +53,17 @@ type log interface {
 	stream.Inspector
 }
 
+// examiner is what repair needs of the coordination store.
+type examiner interface {
+	Examine(ctx context.Context, id fence.TileID, epoch fence.Epoch, remove ...string) (*redisstream.Examination, error)
+	Repair(context.Context, *redisstream.Examination) error
+}
+
+// listener is what fanout needs of the broker tier.
+type listener interface {
+	Observe(context.Context, natsfanout.Observer) error
+}
+
 // tool is an opened tilectl.
 type tool struct {
 	options     *options
@@ -62,11 +73,11 @@ type tool struct {
 	authority   fence.Authority
 	store       fence.Store
 	log         log
-	keys        *redisstream.Log // the log, where it must be Redis's
+	keys        examiner
 	checkpoints checkpoint.Store
 	publisher   fanout.Publisher
 	audience    fanout.Audience
-	broker      *natsfanout.Fanout
+	broker      listener
 	plans       plan.Store
 	match       matchStore
 	nodes       redis.UniversalClient
@@ -160,8 +171,8 @@ func (t *tool) openCoordination(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.store, t.keys = store, redisstream.New(store, client)
-	t.log = t.keys
+	l := redisstream.New(store, client)
+	t.store, t.log, t.keys = store, l, l
 	return nil
 }
 
@@ -195,11 +206,10 @@ func (t *tool) openBroker() error {
 	if t.options.nats == "" {
 		return &usageError{"-nats is missing: the broker tier"}
 	}
-	var err error
-	t.broker, err = natsfanout.Open(strings.Split(t.options.nats, ","), &natsfanout.Config{World: t.world(),
-		Logger: slog.New(slog.NewTextHandler(t.errs, &slog.HandlerOptions{Level: slog.LevelWarn}))})
+	broker, err := natsfanout.Open(strings.Split(t.options.nats, ","), &natsfanout.Config{World: t.world(),
+		Logger: slog.New(slog.NewTextHandler(t.errs.stream(), &slog.HandlerOptions{Level: slog.LevelWarn}))})
 	if err == nil {
-		t.closers = append(t.closers, t.broker.Close)
+		t.broker, t.closers = broker, append(t.closers, broker.Close)
 	}
 	return err
 }

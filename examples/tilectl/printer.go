@@ -3,33 +3,79 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // printer is where everything goes that people read. It escapes, as JSON does, what a terminal would obey or not show:
 // control characters, those that turn the direction of writing, and those that have no width. Line feeds and tabs stay,
 // since tilectl's own lines have them; of what a store says, line escapes these as well.
+//
+// It is no io.Writer: what a command prints goes through printf, printTable or stream, so that no command can forget.
 type printer struct{ to io.Writer }
 
-func (p *printer) Write(b []byte) (int, error) {
-	if _, err := io.WriteString(p.to, escaped(string(b), "\n\t")); err != nil {
+// printf writes a line of tilectl's own. What an argument says stays on that line.
+func (p *printer) printf(format string, args ...any) {
+	said := make([]any, len(args))
+	for i, a := range args {
+		said[i] = saying{a}
+	}
+	_, _ = fmt.Fprintf(p.stream(), format, said...) // the reader may have gone
+}
+
+// stream is the printer for what has lines of its own: tables, JSON, the list of flags and logs.
+func (p *printer) stream() io.Writer { return escaper{p.to} }
+
+// escaper escapes all but line feeds and tabs.
+type escaper struct{ to io.Writer }
+
+func (e escaper) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(e.to, escaped(string(b), "\n\t")); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
+// saying is an argument of printf, formatted as its verb says, and then on one line.
+type saying struct{ v any }
+
+// Format implements fmt.Formatter.
+func (s saying) Format(f fmt.State, verb rune) {
+	_, _ = io.WriteString(f, line(fmt.Sprintf(fmt.FormatString(f, verb), s.v)))
+}
+
+// Bounds of what a store says to people, in bytes: JSON has all of it. A table is as wide as its widest cell.
+const (
+	maxLine = 4 << 10
+	maxCell = 512
+)
+
 // line is what a store says, on one line.
-func line(v any) string { return escaped(fmt.Sprint(v), "") }
+func line(v any) string { return bounded(v, maxLine) }
 
 // cell is line for a cell of a table. One that holds what separates cells is quoted.
 func cell(v any) string {
-	text := line(v)
+	text := bounded(v, maxCell)
 	if strings.Contains(text, "  ") {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// bounded escapes the first bytes of a text, and says how many it has if that is not all.
+func bounded(v any, most int) string {
+	text := fmt.Sprint(v)
+	if len(text) <= most {
+		return escaped(text, "")
+	}
+	end := most
+	for end > most-utf8.UTFMax && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (%d bytes)", escaped(text[:end], ""), len(text))
 }
 
 // escaped escapes what is not printed, but for the characters in but.
@@ -61,4 +107,29 @@ func lines(err error) []string {
 		}
 	}
 	return []string{line(err)}
+}
+
+// say writes a line for people: with -json, standard output has nothing but JSON.
+func (t *tool) say(format string, args ...any) {
+	to := t.out
+	if t.options.json {
+		to = t.errs
+	}
+	to.printf(format, args...)
+}
+
+// redirected fails if what programs read, and nothing escapes, would go to a terminal.
+func (t *tool) redirected() error {
+	f, ok := t.raw.(*os.File)
+	if !ok {
+		return nil
+	}
+	at, err := f.Stat()
+	if err != nil || at.Mode()&os.ModeCharDevice == 0 {
+		return err
+	}
+	if null, err := os.Stat(os.DevNull); err == nil && os.SameFile(at, null) {
+		return nil
+	}
+	return &usageError{"this writes bytes of the store as they are, which a terminal would obey: redirect the output"}
 }

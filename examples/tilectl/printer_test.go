@@ -5,49 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 )
-
-// hostile is what a store may say: it moves the cursor, makes lines and columns, and turns the direction of writing.
-const hostile = "a\x1b[2J\nFORGED\tb\u202ec\u200bd\u009be\x7f\xff"
-
-// harmless checks that nothing of an output is obeyed by a terminal, and that no line was made by a store.
-func harmless(t *testing.T, text string) {
-	t.Helper()
-	require.NotContains(t, text, "\nFORGED")
-	for _, r := range text {
-		require.False(t, strings.ContainsRune("\x1b\u202e\u200b\u009b\x7f", r), "%q", text)
-	}
-}
-
-// TestWhatStoresSayIsEscaped: hostile strings in each place from which commands in memory read.
-func TestWhatStoresSayIsEscaped(t *testing.T) {
-	b := newBoard(t)
-	_, at := b.own(first, "10.0.0.1:7000", 2)
-	require.NoError(t, b.log.DeadLetter(t.Context(), stream.Poison{Tile: first, Seq: 9, Reason: hostile,
-		Fields: map[string]string{hostile: hostile}}))
-	require.NoError(t, b.store.SaveSnapshot(t.Context(),
-		fence.SnapshotWrite{Tile: first, Position: at, Tick: 2, Blob: []byte("state")}))
-	_ = stream.MarkOne(t.Context(), b.log, stream.MarkWrite{Tile: first, Consumer: hostile, Seq: 1})
-	for _, command := range []string{"tiles", "tile", "deadletters", "verify", "checkpoint verify"} {
-		for _, form := range []string{"", "-json "} {
-			out, errs, err := b.tilectl(t.Context(), form+command+" "+first.String())
-			harmless(t, out+errs)
-			if err != nil {
-				harmless(t, strings.Join(lines(err), ";"))
-			}
-		}
-	}
-	out, _, err := b.tilectl(t.Context(), "deadletters "+first.String())
-	require.NoError(t, err)
-	require.Contains(t, out, `\u001b`)
-}
 
 // TestPrinter: tables, JSON, lines and errors of a store are escaped in one place.
 func TestPrinter(t *testing.T) {
@@ -65,8 +29,18 @@ func TestPrinter(t *testing.T) {
 	harmless(t, out.String())
 	var back row
 	require.NoError(t, json.Unmarshal([]byte(strings.Split(out.String(), "\n")[0]), &back))
-	require.Equal(t, strings.ToValidUTF8(hostile, "\uFFFD"), back.Owner)
+	require.Equal(t, strings.NewReplacer("\xff", "\uFFFD", "\xc3", "\uFFFD").Replace(hostile), back.Owner)
 	require.Equal(t, []string{"a", `b\u000ac`, "d: e"},
 		lines(errors.Join(errors.New("a"), errors.New("b\nc"), fmt.Errorf("d: %w", errors.New("e")))))
 	require.Equal(t, `\udb40\udc01`, line("\U000E0001"))
+}
+
+// TestBytesAreForPrograms: what is written as it is does not go to a terminal.
+func TestBytesAreForPrograms(t *testing.T) {
+	for name, want := range map[string]bool{os.DevNull: true, "/dev/zero": false, filepath.Join(t.TempDir(), "f"): true} {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+		require.NoError(t, err)
+		require.Equal(t, want, (&tool{raw: f}).redirected() == nil, name)
+		require.NoError(t, f.Close())
+	}
 }

@@ -78,7 +78,7 @@ func releaseQuarantines(ctx context.Context, t *tool, args []string) error {
 		if err := t.authority.Release(ctx, g); err != nil {
 			return err
 		}
-		fmt.Fprintf(t.out, "tile %s is released; tile servers claim it within 30 s, and fold all of its history\n",
+		t.say("tile %s is released; tile servers claim it within 30 s, and fold all of its history\n",
 			g.Tile)
 	}
 	return nil
@@ -99,9 +99,9 @@ func skipEvent(ctx context.Context, t *tool, args []string) error {
 	case q.Lifted:
 		return fmt.Errorf("tile %s: its next owner leaves out %v already", g.Tile, q.Skip)
 	}
-	fmt.Fprintf(t.out, "tile %s: %s\n", g.Tile, line(q))
+	t.say("tile %s: %s\n", g.Tile, q)
 	if q.At.Index == 0 {
-		fmt.Fprintln(t.out, "no single event of that batch is to blame: all of them will be left out")
+		t.say("no single event of that batch is to blame: all of them will be left out\n")
 	}
 	if err := t.confirm("What it did is lost, the outcomes of actions stand."); err != nil {
 		return err
@@ -114,7 +114,7 @@ func skipEvent(ctx context.Context, t *tool, args []string) error {
 	_, err = t.authority.Promote(ctx, fence.Claim{Tile: g.Tile, Contact: contact, ID: fence.NewClaimID(),
 		Expected: g.Epoch})
 	if err == nil {
-		fmt.Fprintf(t.out, "the tile server that claims the tile, within 30 s, leaves out %v\n", q.Skip)
+		t.say("the tile server that claims the tile, within 30 s, leaves out %v\n", q.Skip)
 	}
 	return err
 }

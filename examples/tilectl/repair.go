@@ -42,17 +42,13 @@ func repairTiles(ctx context.Context, t *tool, args []string) error {
 	if err = errors.Join(r.print(), err, errors.Join(r.refused...)); err != nil {
 		return err
 	}
-	said := t.out
-	if t.options.json {
-		said = t.errs
-	}
 	switch {
 	case r.marred == 0:
-		fmt.Fprintf(said, "%d tiles: nothing to mend\n", r.looked)
+		t.say("%d tiles: nothing to mend\n", r.looked)
 	case !r.left:
-		fmt.Fprintf(said, "%d of %d tiles are mended; the next owner goes on from what they have\n", r.marred, r.looked)
+		t.say("%d of %d tiles are mended; the next owner goes on from what they have\n", r.marred, r.looked)
 	case !t.options.apply:
-		fmt.Fprintln(t.errs, "nothing was changed; -apply does what it would do")
+		t.errs.printf("nothing was changed; -apply does what it would do\n")
 	}
 	if r.left {
 		return errDamaged
@@ -108,7 +104,7 @@ const repairPasses = 4
 // tile examines one tile and, with -apply, repairs it.
 func (r *repairs) tile(ctx context.Context, id fence.TileID, epoch fence.Epoch) error {
 	if r.looked++; r.looked%1000 == 0 {
-		fmt.Fprintf(r.errs, "%d tiles looked at, %d with damage\n", r.looked, r.marred)
+		r.errs.printf("%d tiles looked at, %d with damage\n", r.looked, r.marred)
 	}
 	for pass := 0; ; pass++ {
 		x, err := r.keys.Examine(ctx, id, epoch, r.deleted()...)
@@ -137,7 +133,7 @@ func (r *repairs) deleted() []string {
 // apply repairs a tile once its owner hash has not moved for -for, and prints the result.
 func (r *repairs) apply(ctx context.Context, x *redisstream.Examination) (state string, err error) {
 	if x.Owned {
-		fmt.Fprintf(r.errs, "tile %s has an owner hash: looking for %v whether it moves\n", x.Tile, r.options.during)
+		r.errs.printf("tile %s has an owner hash: looking for %v whether it moves\n", x.Tile, r.options.during)
 		select {
 		case <-ctx.Done():
 			return "refused", context.Cause(ctx)

@@ -151,7 +151,7 @@ func (m *slotMove) move(ctx context.Context, slot int) error {
 			return fmt.Errorf("slot %d: %w", slot, err)
 		}
 	}
-	fmt.Fprintf(m.out, "slot %d: %d keys moved to %s, on %d replicas\n", slot, keys, m.addr, m.replicas)
+	m.say("slot %d: %d keys moved to %s, on %d replicas\n", slot, keys, m.addr, m.replicas)
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 // printTable writes rows: as JSON objects, one a line, or as a table whose cells come from cells.
 func printTable[T any](t *tool, head string, rows []T, cells func(*T) []any) error {
 	if t.options.json {
-		encoder := json.NewEncoder(t.out)
+		encoder := json.NewEncoder(t.out.stream())
 		for i := range rows {
 			if err := encoder.Encode(&rows[i]); err != nil {
 				return err
@@ -19,7 +19,7 @@ func printTable[T any](t *tool, head string, rows []T, cells func(*T) []any) err
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(t.out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(t.out.stream(), 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, strings.Join(strings.Fields(head), "\t"))
 	for i := range rows {
 		for j, c := range cells(&rows[i]) {

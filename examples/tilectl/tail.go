@@ -42,7 +42,7 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		after = last.Seq
 	}
 	if !t.options.json {
-		fmt.Fprintf(t.out, "%-12s  %10s  %6s  %-16s  %8s  %-7s  %6s  %8s\n", "COMMITTED", "SEQ", "EPOCH", "CHAIN",
+		t.out.printf("%-12s  %10s  %6s  %-16s  %8s  %-7s  %6s  %8s\n", "COMMITTED", "SEQ", "EPOCH", "CHAIN",
 			"TICK", "KIND", "EVENTS", "BYTES")
 	}
 	var previous fence.Position
@@ -67,7 +67,7 @@ func tail(ctx context.Context, t *tool, args []string) error {
 		if p := chunks[0].Poison; p != nil && p.Seq > fence.FarSeq {
 			return p.Damage()
 		} else if p != nil {
-			fmt.Fprintf(t.errs, "tile %s: sequence %d cannot be read: %s\n", id, p.Seq, line(p.Reason))
+			t.errs.printf("tile %s: sequence %d cannot be read: %s\n", id, p.Seq, p.Reason)
 			after, previous = p.Seq, fence.Position{}
 		}
 		if len(chunks[0].Entries) > 0 {
@@ -102,13 +102,13 @@ func (t *tool) printEntry(e *fence.Entry, previous fence.Position) {
 		r.Problem = err.Error()
 	}
 	if t.options.json {
-		_ = json.NewEncoder(t.out).Encode(&r) // the reader may have gone
+		_ = json.NewEncoder(t.out.stream()).Encode(&r) // the reader may have gone
 		return
 	}
-	fmt.Fprintf(t.out, "%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n",
+	t.out.printf("%-12s  %10d  %6d  %s  %8d  %-7s  %6d  %8d\n",
 		time.UnixMilli(r.At).UTC().Format("15:04:05.000"), r.Seq, r.Epoch, r.Chain, r.Tick, r.Kind, r.Events,
 		r.Bytes)
 	if r.Problem != "" {
-		fmt.Fprintf(t.out, "              ! %s\n", line(r.Problem))
+		t.out.printf("              ! %s\n", r.Problem)
 	}
 }

@@ -164,7 +164,7 @@ func (t *tool) printTiles(rows []tileRow) error {
 		})
 	for i := range rows {
 		if rows[i].Problem != "" {
-			fmt.Fprintf(t.errs, "tile %s: %s\n", rows[i].Tile, line(rows[i].Problem))
+			t.errs.printf("tile %s: %s\n", rows[i].Tile, rows[i].Problem)
 		}
 	}
 	return err
@@ -188,21 +188,20 @@ func showTile(ctx context.Context, t *tool, args []string) error {
 	if t.options.json {
 		return t.printTiles([]tileRow{r})
 	}
-	fmt.Fprintf(t.out, "tile      %s, %s\n", r.Tile, r.State)
-	fmt.Fprintf(t.out, "owner     %v at epoch %d, since %s; its epoch was minted %d times\n", line(dash(r.Owner)),
-		r.Epoch,
+	t.out.printf("tile      %s, %s\n", r.Tile, r.State)
+	t.out.printf("owner     %v at epoch %d, since %s; its epoch was minted %d times\n", dash(r.Owner), r.Epoch,
 		moment(r.Since), r.Mints)
-	fmt.Fprintf(t.out, "position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
-	fmt.Fprintf(t.out, "stream    %d entries, %s, trimmed to %d, floor %d held by %v\n", r.Entries, size(r.Memory),
-		r.Trimmed, r.Floor, line(dash(holder(&r))))
-	fmt.Fprintf(t.out, "snapshot  sequence %d, %s, taken %s\n", r.Snapshot, size(int64(r.size)), moment(r.SnapshotAt))
+	t.out.printf("position  sequence %d, chain %s, tick %d\n", r.Seq, r.Chain, r.Tick)
+	t.out.printf("stream    %d entries, %s, trimmed to %d, floor %d held by %v\n", r.Entries, size(r.Memory),
+		r.Trimmed, r.Floor, dash(holder(&r)))
+	t.out.printf("snapshot  sequence %d, %s, taken %s\n", r.Snapshot, size(int64(r.size)), moment(r.SnapshotAt))
 	for _, m := range r.Marks {
-		fmt.Fprintf(t.out, "mark      %-32s  sequence %d, %d behind, moved %s\n", line(m.Consumer), m.Seq, m.Behind,
+		t.out.printf("mark      %-32s  sequence %d, %d behind, moved %s\n", m.Consumer, m.Seq, m.Behind,
 			moment(m.Moved))
 	}
-	fmt.Fprintf(t.out, "letters   %d dead\n", r.DeadLetters)
+	t.out.printf("letters   %d dead\n", r.DeadLetters)
 	if r.Problem != "" {
-		fmt.Fprintf(t.out, "problem   %s\n", line(r.Problem))
+		t.out.printf("problem   %s\n", r.Problem)
 	}
 	return nil
 }

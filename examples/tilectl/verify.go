@@ -278,7 +278,7 @@ func (t *tool) verifyEach(args []string, f func(string, *verifier) error) error 
 		return err
 	}
 	if !t.options.json {
-		fmt.Fprintf(t.out, "%d entries in %v: each chain is its content's, and each entry follows the one before\n",
+		t.out.printf("%d entries in %v: each chain is its content's, and each entry follows the one before\n",
 			entries, time.Since(began).Round(time.Millisecond))
 	}
 	if broken {
@@ -289,6 +289,9 @@ func (t *tool) verifyEach(args []string, f func(string, *verifier) error) error 
 
 // trace writes a tile's stream, as it stands, to standard output, for verify trace to read anywhere.
 func trace(ctx context.Context, t *tool, args []string) error {
+	if err := t.redirected(); err != nil {
+		return err
+	}
 	id := tileOf(args[0])
 	w := bufio.NewWriter(t.raw)
 	_, err := t.entries(ctx, id, func(e *fence.Entry) error {
