@@ -22,7 +22,7 @@ type Backend interface {
 }
 
 const (
-	long  = time.Minute
+	long  = 20 * time.Minute      // no test sits it out, however busy the machine is
 	short = 60 * time.Millisecond // a lease, a hold or a wait that a test sits out
 )
 
