@@ -71,7 +71,7 @@ func main() {
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout:  must(redisfanout.New(client, &redisfanout.Config{World: world})),
 		Workers: redisshare.New(client, world),
-		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret, Label: world.Name,
+		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret, Label: world.String(),
 			Seeds: list("TILEFENCE_GOSSIP_SEEDS")},
 		Keys: tilehttp.Keys{secret},
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	Seeds []string
 
 	// Label separates groups that could reach each other: members of another label are ignored. At most 255
-	// bytes.
+	// bytes. World.String of the world that Authority.World returns keeps two deployments of one name apart.
 	Label string
 
 	// SecretKey encrypts and authenticates everything with AES-GCM: 16, 24 or 32 bytes, the same on all

@@ -21,6 +21,13 @@
 // A member that is cut off comes back by itself: Run keeps trying the seeds that are missing, and the
 // members that died within the last hour.
 //
+// # Worlds
+//
+// What keeps the members of two deployments apart is Config.SecretKey, if each has its own, and Config.Label: no packet
+// and no connection of another label is read. A label that is World.String has the name and the ID of the world, so
+// that two deployments of one name, given each other's seeds, do not meet either. Neither refuses a process that is
+// configured wrongly: it stays alone, and logs after a while that no seed answers. A label is not a secret.
+//
 // # Failures
 //
 // Bytes from a peer that are no message change nothing: they are refused, counted (Stats.Refused) and

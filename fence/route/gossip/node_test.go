@@ -265,7 +265,8 @@ func TestDeathsInARow(t *testing.T) {
 	}
 }
 
-// TestStrangers: those with another key or label, or without a contact, are no members.
+// TestStrangers: those with another key or label, such as another world of one name, or without a contact, are no
+// members.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	n := newNetwork()
@@ -278,18 +279,20 @@ func TestStrangers(t *testing.T) {
 		return node
 	}
 	key := []byte("0123456789abcdef")
-	a := start("a:1", gossip.Config{SecretKey: key, Label: "red"})
+	label := func() string { return fence.World{Name: "red", ID: fence.NewWorldID()}.String() }
+	red := label()
+	a := start("a:1", gossip.Config{SecretKey: key, Label: red})
 	seeds := []string{a.Addr()}
-	for _, stranger := range []gossip.Config{{Label: "red"}, {SecretKey: []byte("fedcba9876543210"), Label: "red"},
-		{SecretKey: key, Label: "blue"}, {SecretKey: key}} {
+	for _, stranger := range []gossip.Config{{Label: red}, {SecretKey: []byte("fedcba9876543210"), Label: red},
+		{SecretKey: key, Label: label()}, {SecretKey: key}} {
 		stranger.Seeds = seeds
 		start("b:1", stranger)
 	}
-	peer(t, a.Addr(), "red", key, &foreign{}) // no meta data
+	peer(t, a.Addr(), red, key, &foreign{}) // no meta data
 	time.Sleep(500 * time.Millisecond)
 	require.Len(t, a.Members(), 1)
 	require.Empty(t, heard.byName())
-	friend := start("c:1", gossip.Config{SecretKey: key, Label: "red", Seeds: seeds})
+	friend := start("c:1", gossip.Config{SecretKey: key, Label: red, Seeds: seeds})
 	waittest.Until(t, func() bool {
 		return len(a.Members()) == 2 && len(friend.Members()) == 2
 	}, routetest.Patience, 10*time.Millisecond)
