@@ -12,17 +12,33 @@ import (
 // ends on one server that no other test uses under the same names: of the world without a name, or one that is named
 // after the test. A back end that has one world for all that it keeps, such as a file, ignores the name and sets alone.
 func RunWorld(t *testing.T, alone bool, open func(t *testing.T, w fence.World) fence.WorldKeeper) {
-	unique := func() fence.World {
-		if alone {
-			return fence.World{ID: fence.NewWorldID()}
-		}
-		return fence.World{Name: "w" + fence.NewWorldID().String()[:maxUnique], ID: fence.NewWorldID()}
+	unique := uniqueWorld
+	if alone {
+		unique = func() fence.World { return fence.World{ID: fence.NewWorldID()} }
 	}
-	t.Run("Recorded", func(t *testing.T) { worldRecorded(t, unique(), open) })
+	t.Run("Recorded", func(t *testing.T) {
+		w := unique()
+		worldEntered(t, w, open)
+		name := fence.World{Name: w.Name}
+		require.Equal(t, w, enter(t, open(t, name), fence.World{}), "another process reads it")
+	})
 	t.Run("Refused", func(t *testing.T) { worldRefused(t, unique(), open) })
 	if !alone {
 		t.Run("Named", func(t *testing.T) { worldsSideBySide(t, unique(), unique(), open) })
 	}
+}
+
+// RunWorldUnrecorded is RunWorld for a back end that keeps no record: it knows the world that its own process has
+// entered, and does not read that of another.
+func RunWorldUnrecorded(t *testing.T, open func(t *testing.T, w fence.World) fence.WorldKeeper) {
+	t.Run("Entered", func(t *testing.T) { worldEntered(t, uniqueWorld(), open) })
+	t.Run("Refused", func(t *testing.T) { worldRefused(t, uniqueWorld(), open) })
+	t.Run("Named", func(t *testing.T) { worldsSideBySide(t, uniqueWorld(), uniqueWorld(), open) })
+}
+
+// uniqueWorld is a world that no other test uses.
+func uniqueWorld() fence.World {
+	return fence.World{Name: "w" + fence.NewWorldID().String()[:maxUnique], ID: fence.NewWorldID()}
 }
 
 // maxUnique is how many random digits the names of worlds in tests have.
@@ -35,8 +51,8 @@ func enter(t *testing.T, k fence.WorldKeeper, w fence.World) fence.World {
 	return found
 }
 
-// worldRecorded: the first world whose ID is known is recorded, and found by others.
-func worldRecorded(t *testing.T, w fence.World, open func(*testing.T, fence.World) fence.WorldKeeper) {
+// worldEntered: the first world whose ID is known is that of the back end.
+func worldEntered(t *testing.T, w fence.World, open func(*testing.T, fence.World) fence.WorldKeeper) {
 	name := fence.World{Name: w.Name}
 	k := open(t, w)
 	require.Equal(t, name, enter(t, k, fence.World{}), "reading records nothing")
@@ -45,7 +61,6 @@ func worldRecorded(t *testing.T, w fence.World, open func(*testing.T, fence.Worl
 	for _, known := range []fence.World{w, name, {}} {
 		require.Equal(t, w, enter(t, k, known), "%v", known)
 	}
-	require.Equal(t, w, enter(t, open(t, name), fence.World{}), "another process reads it")
 }
 
 // worldRefused: a world of another ID or name is refused, and nothing is changed.

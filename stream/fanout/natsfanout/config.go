@@ -24,7 +24,8 @@ const silentPings = 2
 // Config holds the optional settings of a Fanout. In every field zero means the default; none may be negative.
 type Config struct {
 	// World is the world that frames and hints are of. Its name and a dot begin every subject. NATS keeps no record of
-	// it, so the ID is not compared. Default: the world without a name.
+	// it: the ID is compared with those of the processes that run, see [Fanout.EnterWorld]. Default: the world without a
+	// name.
 	World fence.World
 
 	// Timeout bounds one Publish, one attempt to connect, and one write. Default 1 s.
@@ -47,6 +48,7 @@ type Stats struct {
 	fanout.TrafficStats
 
 	Refused     uint64 // refusals by the server: a permission that is missing, most likely
+	BadAnswers  uint64 // answers about a world that could not be read
 	Disconnects uint64 // connections lost
 	Subjects    int    // subjects that the subscriptions need
 	Connected   bool   // there is a connection now

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/natstest"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
 )
@@ -48,6 +49,22 @@ func TestDeployedPermissions(t *testing.T) {
 	}
 	_, err = bridge.Subscribe(t.Context(), tile, func([]byte) {})
 	require.ErrorIs(t, err, fence.ErrNotApplied)
+
+	w := fence.World{ID: fence.NewWorldID()}
+	found, err := bridge.Patiently().EnterWorld(t.Context(), w)
+	require.NoError(t, err)
+	require.Equal(t, w, found)
+	asks := as("relay")
+	waittest.Until(t, func() bool { return asks.Stats().Connected }, patience, time.Millisecond)
+	_, err = asks.Patiently().EnterWorld(t.Context(), fence.World{ID: fence.NewWorldID()})
+	require.ErrorIs(t, err, fence.ErrWorld, "bridges answer, and relays ask")
+	found, err = asks.Quickly().EnterWorld(t.Context(), w)
+	require.NoError(t, err)
+	require.Equal(t, w, found)
+	_, err = bridge.Quickly().EnterWorld(t.Context(), w)
+	require.NoError(t, err)
+	require.Empty(t, append(asks.Check(t.Context()), bridge.Check(t.Context())...))
+	require.Zero(t, asks.Stats().Refused, "that it may not answer is in order")
 
 	nothing := natsfanout.Observer{Frame: func(fence.TileID, int) {}, Presence: func(fence.TileID, uint64) {}}
 	observe := func(f *natsfanout.Fanout) error {

@@ -50,6 +50,7 @@ type Fanout struct {
 	local  *hub.Local // what comes by the connection goes to its subscriptions
 
 	presence *hub.Hub[fence.TileID, uint64]
+	world    identity
 	messages chan *nats.Msg // of all subjects
 	quit     chan struct{}
 	done     sync.WaitGroup
@@ -71,6 +72,8 @@ var (
 
 	_ fanout.PresencePublisher  = (*Fanout)(nil)
 	_ fanout.PresenceSubscriber = (*Fanout)(nil)
+
+	_ fence.WorldKeeper = (*Fanout)(nil)
 )
 
 // Open connects to one of the servers, each a URL such as nats://10.0.0.1:4222, and tries them all. If none can be
@@ -88,6 +91,7 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 	}
 	f := &Fanout{cfg: c, prefix: prefixOf(c.World), messages: make(chan *nats.Msg, incoming), quit: make(chan struct{}),
 		subjects: map[string]*subject{}, attempts: rate.Sometimes{First: 1, Interval: 10 * time.Second}}
+	f.world.window, f.world.badLines = worldWindow, rate.Sometimes{First: 1, Interval: time.Minute}
 	if f.local, err = hub.NewLocal(0, c.Logger); err != nil {
 		return nil, err
 	}
@@ -99,6 +103,10 @@ func Open(servers []string, cfg *Config) (*Fanout, error) {
 	if f.conn, err = nats.Connect(strings.Join(servers, ","), f.options(closed)...); err != nil {
 		return nil, &fence.ArgumentError{Field: "servers", Value: len(servers),
 			Want: "URLs of NATS servers, nats://host:port, and valid options"}
+	}
+	if err := f.adopt(c.World.ID); err != nil { // it needs no connection
+		f.conn.Close()
+		return nil, err
 	}
 	f.done.Go(f.receive)
 	f.close = sync.OnceFunc(func() {
@@ -118,7 +126,8 @@ func (f *Fanout) Close() { f.close() }
 
 // Stats returns the counters. They are read one after another: a message under way may be in some only.
 func (f *Fanout) Stats() Stats {
-	s := Stats{TrafficStats: f.local.Stats(), Refused: f.refused.Load()}
+	s := Stats{TrafficStats: f.local.Stats(), Refused: f.refused.Load(),
+		BadAnswers: f.world.badAnswers.Load()}
 	s.Connected, s.Disconnects = f.link.state()
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -113,6 +113,10 @@ func (f *Fanout) troubled(_ *nats.Conn, sub *nats.Subscription, err error) {
 		f.cfg.Logger.Warn("messages were lost before they reached their subscription", "subject", sub.Subject)
 		return
 	}
+	if f.mayNotAnswer(err) {
+		f.cfg.Logger.Info("this user leaves it to others to answer for the world on NATS", "error", err)
+		return
+	}
 	f.refused.Add(1)
 	f.cfg.Logger.Error("refused by NATS", "error", err)
 }
@@ -125,15 +129,19 @@ func checkLimit(conn *nats.Conn) error {
 	return nil
 }
 
-// Check implements fence.Checker: the limit of the server that the connection leads to, see LimitError.
-func (f *Fanout) Check(context.Context) []error {
+// Check implements fence.Checker: the limit of the server that the connection leads to, see LimitError, and a
+// *fence.SettingError if the last EnterWorld was forbidden to ask.
+func (f *Fanout) Check(context.Context) (wrong []error) {
 	if !f.conn.IsConnected() { // the link hears of a new connection a moment later
 		return nil
 	}
 	if err := checkLimit(f.conn); err != nil {
-		return []error{err}
+		wrong = append(wrong, err)
 	}
-	return nil
+	if denied := f.world.denied.Load(); denied != nil {
+		wrong = append(wrong, denied)
+	}
+	return wrong
 }
 
 // settle waits until the server has handled everything written so far, on a connection that was not lost meanwhile.

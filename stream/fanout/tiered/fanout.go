@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -59,15 +60,28 @@ func (f *Fanout) Check(ctx context.Context) (wrong []error) {
 	return wrong
 }
 
-// EnterWorld implements fence.WorldKeeper with the tiers that keep a world: the answer is that of the last.
+// EnterWorld implements fence.WorldKeeper with the tiers that keep a world. The answer is that of the ordinary tier,
+// if it keeps one: a broker that cannot be asked stops nothing, since the ordinary tier carries all tiles without it.
 func (f *Fanout) EnterWorld(ctx context.Context, w fence.World) (found fence.World, err error) {
 	found = w
-	for _, tier := range []any{f.ordinary, f.broker} {
-		if k, ok := tier.(fence.WorldKeeper); ok && err == nil {
-			found, err = k.EnterWorld(ctx, w)
+	ordinary, ok := f.ordinary.(fence.WorldKeeper)
+	if ok {
+		if found, err = ordinary.EnterWorld(ctx, w); err != nil {
+			return found, err
 		}
 	}
-	return found, err
+	broker, keeps := f.broker.(fence.WorldKeeper)
+	if !keeps {
+		return found, nil
+	}
+	of, err := broker.EnterWorld(ctx, w)
+	switch {
+	case errors.Is(err, fence.ErrWorld) || !ok:
+		return of, err
+	case err != nil:
+		f.cfg.Logger.Debug("not known whether the broker tier is that of another world", "error", err)
+	}
+	return found, nil
 }
 
 // New returns a Fanout before two tiers; it does no I/O and starts nothing. A nil cfg means all defaults. A

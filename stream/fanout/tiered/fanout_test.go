@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"context"
 	"log/slog"
 	"math"
 	"testing"
@@ -50,3 +51,40 @@ func TestArgumentsOfNew(t *testing.T) {
 }
 
 func errOf(_ *tiered.Fanout, err error) error { return err }
+
+// kept is a tier whose servers keep a world, or cannot be asked for it.
+type kept struct {
+	*memfanout.Broker
+	found fence.World
+	err   error
+}
+
+func (k *kept) EnterWorld(context.Context, fence.World) (fence.World, error) { return k.found, k.err }
+
+// TestTheWorldOfTwoTiers: each tier refuses another world; a broker that keeps no ID, or cannot be asked, takes nothing
+// from the answer of the ordinary tier, without which nothing begins.
+func TestTheWorldOfTwoTiers(t *testing.T) {
+	t.Parallel()
+	w := fence.World{Name: "game", ID: fence.NewWorldID()}
+	away := &fence.StoreError{Op: "enter world", Outcome: fence.ErrNotApplied, Err: errDown}
+	foreign := w.Compare("NATS", "subject", fence.World{Name: "game", ID: fence.NewWorldID()})
+	for name, c := range map[string]struct{ ordinary, broker, want error }{
+		"both":            {},
+		"broker away":     {broker: away},
+		"ordinary away":   {ordinary: away, want: away},
+		"foreign broker":  {broker: foreign, want: foreign},
+		"foreign, broken": {ordinary: foreign, broker: away, want: foreign},
+	} {
+		f, err := tiered.New(&kept{Broker: memfanout.New(), found: w, err: c.ordinary},
+			&kept{Broker: memfanout.New(), found: fence.World{Name: "game"}, err: c.broker}, settings())
+		require.NoError(t, err)
+		found, err := f.EnterWorld(t.Context(), w)
+		f.Close()
+		if c.want != nil {
+			require.Equal(t, c.want, err, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, w, found, name)
+	}
+}

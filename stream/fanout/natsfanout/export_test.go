@@ -1,0 +1,15 @@
+package natsfanout
+
+import "time"
+
+// Patiently makes EnterWorld wait for answers as long as a busy machine may take for them.
+func (f *Fanout) Patiently() *Fanout {
+	f.world.window = 5 * time.Second
+	return f
+}
+
+// Quickly makes it wait as long as is enough for those that must not come.
+func (f *Fanout) Quickly() *Fanout {
+	f.world.window = 20 * time.Millisecond
+	return f
+}
