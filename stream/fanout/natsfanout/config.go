@@ -24,8 +24,8 @@ const silentPings = 2
 // Config holds the optional settings of a Fanout. In every field zero means the default; none may be negative.
 type Config struct {
 	// World is the world that frames and hints are of. Its name and a dot begin every subject. NATS keeps no record of
-	// it: the ID is compared with those of the processes that run, see [Fanout.EnterWorld]. Default: the world without a
-	// name.
+	// it: the ID is compared with those of the processes that run, see [Fanout.EnterWorld]. Default: the world without
+	// a name.
 	World fence.World
 
 	// Timeout bounds one Publish, one attempt to connect, and one write. Default 1 s.

@@ -150,7 +150,8 @@ func TestForbiddenToAsk(t *testing.T) {
 	frames := natsfanout.Subject(tile)
 	user := func(name string, more ...string) *server.User {
 		may := &server.SubjectPermission{Allow: append(more, frames)}
-		return &server.User{Username: name, Password: "p", Permissions: &server.Permissions{Publish: may, Subscribe: may}}
+		return &server.User{Username: name, Password: "p",
+			Permissions: &server.Permissions{Publish: may, Subscribe: may}}
 	}
 	asks := user("asks", natsfanout.WorldSubject)
 	asks.Permissions = &server.Permissions{Publish: asks.Permissions.Publish,
