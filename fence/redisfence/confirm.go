@@ -40,7 +40,7 @@ func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Positio
 	first, found, err := s.follow(ctx, client, key, at)
 	if err != nil {
 		s.reloadTopology(ctx)
-		return failed(err)
+		return s.unread(ctx, "confirm", tile, err, key)
 	}
 	receipt := fence.Receipt{Position: at}
 	if !found {

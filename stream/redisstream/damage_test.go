@@ -84,9 +84,10 @@ func (v *victim) reads() map[string]error {
 	return all
 }
 
-// writes are those that write.
+// writes are those that write, and Confirm, which owners call too.
 func (v *victim) writes() map[string]error {
-	all := map[string]error{"commit": v.commit(), "save": v.save(), "mark": v.mark()}
+	all := map[string]error{"confirm": v.store.Confirm(v.t.Context(), v.tile, v.at), "commit": v.commit(),
+		"save": v.save(), "mark": v.mark()}
 	_, all["trim"] = v.log.Trim(v.t.Context(), stream.TrimRequest{Tile: v.tile, Lease: time.Minute})
 	_, all["letters"] = v.log.DeadLetters(v.t.Context(), v.tile)
 	all["letter"] = v.log.DeadLetter(v.t.Context(), stream.Poison{Tile: v.tile, Seq: 1})
@@ -100,7 +101,7 @@ func TestAKeyOfAnotherTypeIsDamage(t *testing.T) {
 	healthy := newVictim(t, hands{t, client}, store, log)
 	for name, suffer := range map[string]string{
 		"owner":    "owner read last recover stat commit save",
-		"stream":   "read last recover stat commit trim",
+		"stream":   "read last recover stat commit trim confirm",
 		"snapshot": "snapshot last recover stat save trim",
 		"marks":    "marks stat mark trim",
 		"dead":     "stat letters letter",
