@@ -228,6 +228,9 @@ const (
 	codeLocked            = "55P03"
 	codeCompletionUnknown = "40003"
 	codeTooMany           = "53300"
+	codePassword          = "28P01"
+	codeUser              = "28000" // unknown, or not admitted
+	codeDatabase          = "3D000"
 	codeUndefinedTable    = "42P01"
 	codeNotNullViolation  = "23502"
 	classConnection       = "08"
@@ -280,6 +283,10 @@ func (a *Authority) hint(err error) error {
 		return fmt.Errorf("%w (connect to the primary, as with target_session_attrs=read-write)", err)
 	case codeTooMany:
 		return fmt.Errorf("%w (raise max_connections, or lower the pools of the processes)", err)
+	case codePassword, codeUser:
+		return fmt.Errorf("%w (correct the user and the password in the URL, or let pg_hba.conf admit the user)", err)
+	case codeDatabase:
+		return fmt.Errorf("%w (create the database, or name another in the URL)", err)
 	case codeNotNullViolation:
 		return fmt.Errorf("%w (claiming a tile without a record needs read committed as the default isolation, "+
 			"and the row of table %s)", err, a.table.sibling(a.table.name+floorSuffix))

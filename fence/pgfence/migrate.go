@@ -64,7 +64,7 @@ func (a *Authority) Migrate(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("pgfence: migrate table %s: %w", a.table, err)
+	err = fmt.Errorf("pgfence: migrate table %s: %w", a.table, a.hint(err))
 	if passing(err) {
 		return &fence.StoreError{Op: "migrate", Outcome: fence.ErrUnknownOutcome, Err: err}
 	}

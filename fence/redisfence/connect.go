@@ -36,6 +36,9 @@ func Connect(ctx context.Context, o *redis.ClusterOptions) (redis.UniversalClien
 		case err != nil:
 			_ = client.Close()
 			later = later || redislib.Unavailable(err)
+			if redis.IsAuthError(err) {
+				err = fmt.Errorf("%w (set Username and Password of the options to those of a user of the server)", err)
+			}
 			failed = append(failed, fmt.Errorf("redis at %s: %w", addr, err))
 			continue
 		case redislib.InfoField(info, "cluster_enabled") == "1":

@@ -3,7 +3,9 @@ package redisfence
 import (
 	"context"
 	"embed"
+	"errors"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -37,7 +39,11 @@ var library = redislib.New(LibraryName, Revision, "tilefence_revision_v1", sourc
 func (s *Store) Load(ctx context.Context) error {
 	s.warnOfSlowReload()
 	if !s.cfg.World.ID.IsZero() {
-		if _, err := s.EnterWorld(ctx, s.cfg.World); err != nil {
+		_, err := s.EnterWorld(ctx, s.cfg.World)
+		if failed, ok := errors.AsType[*fence.StoreError](err); ok && !redislib.Unavailable(failed.Err) {
+			err = failed.Err // a password or a right is missing
+		}
+		if err != nil {
 			return err
 		}
 	}
