@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -53,6 +53,8 @@ type backends struct {
 	closers []func()
 	stores  *tls.Config // of connections to the servers that this process started; nil: not encrypted
 
+	start                  *tilefence.Starting
+	world                  fence.World     // of what the servers keep
 	tickets                matchStore      // of the lobby
 	plans                  slow.Store      // of the pilots
 	line                   *faultline.Line // every process's way to the coordination store
@@ -75,39 +77,39 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(
-	ctx context.Context, o *options, secure *secured, rebuilds viewcache.Hooks, dir string, logger *slog.Logger,
-	progress io.Writer,
+	ctx context.Context, o *options, start *tilefence.Starting, secure *secured, rebuilds viewcache.Hooks, dir string,
+	logger *slog.Logger, progress io.Writer,
 ) (*backends, error) {
-	b := &backends{line: faultline.New()}
+	b := &backends{line: faultline.New(), start: start}
 	b.TLS = secure.inside()
 	b.Members, b.Keys = new(route.Group), o.keys()
 	var err error
-	var views string
+	at := *o // with the addresses of the servers that this process starts
 	switch {
 	case o.redis != "":
 		if o.certificates != "" {
 			b.stores = secure.inside()
 		}
-		err = b.openServers(ctx, list(o.redis), list(o.fanout), o.postgres, o.dynamodb, logger)
-		views = o.views
+		err = b.openServers(ctx, &at)
 	case o.stack == "local":
 		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
 		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress, Certificates: secure.certificates()})
 		if err == nil {
 			b.stores = secure.inside()
 			b.onClose(b.stack.Stop)
-			err = b.openServers(ctx, b.stack.CoordAddrs, b.stack.FanoutAddrs, b.stack.PostgresURL, b.stack.DynamoURL,
-				logger)
-			views = b.stack.ViewsAddr
+			at.redis, at.fanout = strings.Join(b.stack.CoordAddrs, ","), strings.Join(b.stack.FanoutAddrs, ",")
+			at.postgres, at.dynamodb, at.views = b.stack.PostgresURL, b.stack.DynamoURL, b.stack.ViewsAddr
+			err = b.openServers(ctx, &at)
 		}
 	default:
+		at.views = ""
 		err = b.openEmbedded(ctx, dir)
 	}
 	if o.chaos {
 		b.Backends = b.line.Coordination(b.Backends)
 	}
-	if err == nil && views != "" {
-		err = b.openViews(views, rebuilds, logger)
+	if err == nil && at.views != "" {
+		err = b.openViews(at.views, rebuilds, logger)
 	}
 	if err != nil {
 		b.close()
@@ -139,85 +141,106 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	return nil
 }
 
-// openServers waits for servers that are down.
-func (b *backends) openServers(
-	ctx context.Context, coord, deliver []string, postgres, dynamo string, logger *slog.Logger,
-) (err error) {
-	if b.coordination, err = b.cluster(ctx, "coordination", redisfence.Options(coord...), logger); err != nil {
+// openServers waits for servers that are down. What can be known to be wrong without them is refused before.
+func (b *backends) openServers(ctx context.Context, o *options) error {
+	coordination, delivery := redisfence.Options(list(o.redis)...), redisfanout.Options(list(o.fanout)...)
+	for _, addresses := range [][]string{coordination.Addrs, delivery.Addrs} {
+		if err := redisfence.CheckAddresses(addresses); err != nil {
+			return err
+		}
+	}
+	if err := b.openAuthority(ctx, o.postgres, ""); err != nil {
 		return err
 	}
-	// The battle's own servers write no files, and a battle that is lost with them is no loss.
-	store, err := redisfence.New(b.coordination, &redisfence.Config{AllowNoPersistence: true})
+	err := b.openStore(ctx, coordination)
 	if err != nil {
 		return err
 	}
-	if err := tilefence.Await(ctx, logger, "coordination Redis", store.Load); err != nil {
+	if b.delivery, err = b.cluster(ctx, "fan-out", delivery); err != nil {
 		return err
 	}
-	b.Store, b.Log = store, redisstream.New(store, b.coordination)
-	b.deleteOwner = func(ctx context.Context, id fence.TileID) error {
-		return b.coordination.Del(ctx, fence.KeysOf(id).Owner).Err()
-	}
-	if b.delivery, err = b.cluster(ctx, "fan-out", redisfanout.Options(deliver...), logger); err != nil {
+	if b.Fanout, err = redisfanout.New(b.delivery, &redisfanout.Config{World: b.world}); err != nil {
 		return err
 	}
-	if b.Fanout, err = redisfanout.New(b.delivery, nil); err != nil {
+	b.Workers = redisshare.New(b.delivery, b.world)
+	if err := b.openTickets(ctx); err != nil {
 		return err
 	}
-	b.Workers = redisshare.New(b.delivery, fence.World{})
-	if err := errors.Join(b.openTickets(ctx, logger), b.openPlans(ctx, logger)); err != nil {
+	if err := b.openPlans(ctx); err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, postgres)
+	return b.openDynamo(ctx, o.dynamodb)
+}
+
+// openAuthority opens what mints epochs, and asks it for the world.
+func (b *backends) openAuthority(ctx context.Context, address, world string) error {
+	pool, err := pgxpool.New(ctx, address)
 	if err != nil {
-		return fmt.Errorf("PostgreSQL: %w", err)
+		return fmt.Errorf("-postgres or TILEFENCE_POSTGRES: want postgres://user:password@host/database: %w", err)
 	}
 	b.onClose(pool.Close)
-	authority, err := pgfence.New(pool, nil)
+	authority, err := pgfence.New(pool, &pgfence.Config{World: world})
 	if err != nil {
 		return err
 	}
 	b.Authority = authority
-	if err := tilefence.Await(ctx, logger, "PostgreSQL", authority.Migrate); err != nil {
+	return b.start.Await(ctx, "PostgreSQL", func(ctx context.Context) (err error) {
+		if err = authority.Migrate(ctx); err == nil {
+			b.world, err = authority.World(ctx)
+		}
+		return err
+	})
+}
+
+// openStore opens what keeps the tiles.
+func (b *backends) openStore(ctx context.Context, o *redis.ClusterOptions) (err error) {
+	if b.coordination, err = b.cluster(ctx, "coordination", o); err != nil {
 		return err
 	}
-	return b.openDynamo(ctx, dynamo, logger)
+	// The battle's own servers write no files, and a battle that is lost with them is no loss.
+	store, err := redisfence.New(b.coordination, &redisfence.Config{World: b.world, AllowNoPersistence: true})
+	if err != nil {
+		return err
+	}
+	b.Store, b.Log = store, redisstream.New(store, b.coordination)
+	b.deleteOwner = func(ctx context.Context, id fence.TileID) error {
+		return b.coordination.Del(ctx, b.ownerKey(id)).Err()
+	}
+	return b.start.Await(ctx, "coordination Redis", store.Load)
 }
 
 // openTickets keeps the lobby's tickets on the fan-out cluster: chaos takes away all that the coordination cluster
-// holds, which the tiles' owners restore, and nobody could restore tickets. The cluster has no replicas to wait for.
-func (b *backends) openTickets(ctx context.Context, logger *slog.Logger) error {
-	tickets, err := redismatch.New(b.delivery, &redismatch.Config{NoReplicas: true})
+// holds. The tiles' owners restore that, and no process could restore tickets. The cluster has no replicas to wait for.
+func (b *backends) openTickets(ctx context.Context) error {
+	tickets, err := redismatch.New(b.delivery, &redismatch.Config{World: b.world, NoReplicas: true})
 	if err != nil {
 		return err
 	}
-	b.tickets = tickets
-	return tilefence.Await(ctx, logger, "fan-out Redis", tickets.Load)
+	b.tickets, b.Checked = tickets, append(b.Checked, tickets)
+	return b.start.Await(ctx, "fan-out Redis", tickets.Load)
 }
 
 // openPlans keeps the pilots' requests beside the tickets, for the same reason, under a name of this battle.
-func (b *backends) openPlans(ctx context.Context, logger *slog.Logger) error {
-	plans, err := redisplan.New(b.delivery, &redisplan.Config{Name: "battle-" + rand.Text()[:8]})
+func (b *backends) openPlans(ctx context.Context) error {
+	plans, err := redisplan.New(b.delivery, &redisplan.Config{World: b.world, Name: "battle-" + rand.Text()[:8]})
 	if err != nil {
 		return err
 	}
-	b.plans = plans
-	return tilefence.Await(ctx, logger, "fan-out Redis", plans.Load)
+	b.plans, b.Checked = plans, append(b.Checked, plans)
+	return b.start.Await(ctx, "fan-out Redis", plans.Load)
 }
 
 // cluster connects to a Redis Cluster.
-func (b *backends) cluster(
-	ctx context.Context, what string, o *redis.ClusterOptions, logger *slog.Logger,
-) (*redis.ClusterClient, error) {
+func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOptions) (*redis.ClusterClient, error) {
 	o.TLSConfig = b.stores
 	what = fmt.Sprintf("%s Redis Cluster at %s", what, strings.Join(o.Addrs, ","))
 	var client redis.UniversalClient
-	err := tilefence.Await(ctx, logger, what, func(ctx context.Context) (err error) {
+	err := b.start.Await(ctx, what, func(ctx context.Context) (err error) {
 		client, err = redisfence.Connect(ctx, o)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, err
 	}
 	b.onClose(func() { _ = client.Close() })
 	c, ok := client.(*redis.ClusterClient)
@@ -233,7 +256,7 @@ func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog
 	o.TLSConfig = b.stores
 	client := redis.NewClient(o)
 	b.onClose(func() { _ = client.Close() })
-	store, err := redisviewcache.New(client, fence.World{}, nil)
+	store, err := redisviewcache.New(client, b.world, nil)
 	if err != nil {
 		return err
 	}
@@ -249,8 +272,9 @@ func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog
 // dynamoConnections is how many requests to DynamoDB a process has under way at most: the others wait.
 const dynamoConnections = 64
 
-func (b *backends) openDynamo(ctx context.Context, endpoint string, logger *slog.Logger) error {
-	const checkpointTable, ledgerTable = "tilefence-checkpoints", "tilefence-ledger"
+func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
+	tables := cmp.Or(b.world.Name, "tilefence") // a table is of one world
+	checkpointTable, ledgerTable := tables+"-checkpoints", tables+"-ledger"
 	// A local DynamoDB-compatible server wants some region and credentials and checks neither.
 	// By default every request that is under way has a connection of its own, and most are closed after it.
 	connections := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
@@ -267,7 +291,7 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string, logger *slog
 	if err != nil {
 		return err
 	}
-	err = tilefence.Await(ctx, logger, "DynamoDB", func(ctx context.Context) error {
+	err = b.start.Await(ctx, "DynamoDB", func(ctx context.Context) error {
 		if err := checkpoints.EnsureTable(ctx); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -10,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/devstack/starttest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -224,6 +225,25 @@ func TestActorsAsProcesses(t *testing.T) {
 	}
 }
 
+// asProgram makes this test binary be the program.
+const asProgram = "RUN_BATTLE=1"
+
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Environ(), asProgram) {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+func TestStarts(t *testing.T) {
+	t.Parallel()
+	starttest.Run(t, func(operator string) *exec.Cmd {
+		c := exec.Command(os.Args[0], "tile", "-listen", operator)
+		c.Env = []string{asProgram}
+		return c
+	})
+}
+
 func TestBadCommandLines(t *testing.T) {
 	for _, name := range serverFlags { // that the tests of servers have
 		t.Setenv("TILEFENCE_"+strings.ToUpper(name), "")
@@ -294,18 +314,4 @@ func TestHelp(t *testing.T) {
 	for name := range commands {
 		assert.Contains(t, errs.String(), name)
 	}
-}
-
-func TestServersThatAreDown(t *testing.T) {
-	t.Parallel()
-	var out, errs bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	began := time.Now()
-	status := run(ctx, []string{"bridge", "-redis", "127.0.0.1:1",
-		"-postgres", "postgres://127.0.0.1:1/x", "-dynamodb", "http://127.0.0.1:1"}, &out, &errs)
-	assert.Equal(t, exitFailed, status)
-	assert.Contains(t, errs.String(), "coordination Redis Cluster at 127.0.0.1:1")
-	assert.GreaterOrEqual(t, time.Since(began), 2*time.Second, "it waits")
-	assert.Less(t, time.Since(began), 30*time.Second)
 }

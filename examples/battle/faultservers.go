@@ -17,7 +17,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/stream/fanout"
 )
 
 // serverFaults are those that break servers, which this process must have started.
@@ -108,14 +107,14 @@ func (c *chaos) holder(
 	return nil, nil, fmt.Errorf("no server of the stack is at %q", addr)
 }
 
-func ownerKey(id fence.TileID) string { return fence.KeysOf(id).Owner }
+func (b *backends) ownerKey(id fence.TileID) string { return b.world.Keys(id).Owner }
 
 func aMaster(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
-	return c.holder(ctx, c.backends.coordination, ownerKey)
+	return c.holder(ctx, c.backends.coordination, c.backends.ownerKey)
 }
 
 func aFanoutNode(ctx context.Context, c *chaos) (*devstack.Process, []fence.TileID, error) {
-	p, tiles, err := c.holder(ctx, c.backends.delivery, fanout.Channel)
+	p, tiles, err := c.holder(ctx, c.backends.delivery, c.backends.world.Channel)
 	watched := c.watched()
 	return p, slices.DeleteFunc(tiles, func(id fence.TileID) bool { return !slices.Contains(watched, id) }), err
 }
@@ -184,7 +183,7 @@ func (c *chaos) replaced(ctx context.Context, p *devstack.Process) error {
 	return c.until(ctx, "a replica is promoted", func() bool {
 		c.backends.coordination.ReloadState(ctx)
 		return !slices.ContainsFunc(c.world, func(id fence.TileID) bool {
-			node, err := c.backends.coordination.MasterForKey(ctx, ownerKey(id))
+			node, err := c.backends.coordination.MasterForKey(ctx, c.backends.ownerKey(id))
 			return err != nil || node.Options().Addr == p.Addr() || node.Ping(ctx).Err() != nil
 		})
 	})

@@ -91,7 +91,9 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	}
 	if err != nil {
 		fmt.Fprintln(errs, "battle:", err)
-		return exitFailed
+		if !errors.Is(err, errStopped) {
+			return exitFailed
+		}
 	}
 	return exitOK
 }

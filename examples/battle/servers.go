@@ -81,7 +81,7 @@ func newPlan(
 	}
 	var views viewcache.Hooks
 	metrics.ViewHooks(&views)
-	b, err := openBackends(ctx, o, secure, views, dir, logger, errs)
+	b, err := awaitBackends(ctx, o, secure, views, dir, logger, errs)
 	if err != nil {
 		return nil, nil, err
 	}

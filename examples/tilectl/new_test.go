@@ -23,6 +23,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/devstack/starttest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
@@ -66,7 +67,11 @@ func TestNewGame(t *testing.T) {
 	command("test", "./...")
 	command("build", "-o", "game", ".")
 	t.Run("memory", func(t *testing.T) { play(t, nil, []string{"-memory"}) })
-	t.Run("waiting", waits)
+	program, err := filepath.Abs("game")
+	require.NoError(t, err)
+	t.Run("starts", func(t *testing.T) {
+		starttest.Run(t, func(operator string) *exec.Cmd { return exec.Command(program, "-operator", operator) })
+	})
 	t.Run("servers", func(t *testing.T) {
 		stack := stacktest.Start(t, devstack.Config{AppendOnly: true,
 			Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}})
@@ -74,31 +79,6 @@ func TestNewGame(t *testing.T) {
 		play(t, env, nil)
 		play(t, env, everyPart...)
 	})
-}
-
-// waits starts the game without servers: it lives, says what it waits for, and ends in peace.
-func waits(t *testing.T) {
-	host := loopback()
-	cmd := exec.CommandContext(t.Context(), "./game", "-operator", host+":9000")
-	cmd.Env = append(os.Environ(), "TILEFENCE_REDIS=127.0.0.1:1", "TILEFENCE_POSTGRES=postgres://127.0.0.1:1/x")
-	require.NoError(t, cmd.Start())
-	ask := func(path string) (int, string) {
-		r, err := http.Get("http://" + host + ":9000" + path)
-		if err != nil {
-			return 0, ""
-		}
-		defer r.Body.Close()
-		body, _ := io.ReadAll(r.Body)
-		return r.StatusCode, string(body)
-	}
-	waittest.Until(t, func() bool {
-		status, body := ask("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "waiting for Redis")
-	}, 30*time.Second, 50*time.Millisecond, "the readiness names the back end")
-	status, _ := ask("/livez")
-	require.Equal(t, http.StatusOK, status)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, cmd.Wait(), "it ends when it is asked to")
 }
 
 // everyPart are the parts of a game, each a process of its own, two of them with tiles.

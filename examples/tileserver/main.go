@@ -6,6 +6,7 @@
 //	TILEFENCE_SECRET=$(openssl rand -hex 32) go run ./examples/tileserver
 //
 // TILEFENCE_SECRET is the same for all: with it the servers prove themselves to each other, and encrypt their gossip.
+// /livez and /readyz are at TILEFENCE_OPERATOR, by default 127.0.0.1:8082.
 //
 // The part between the markers is short enough to be copied.
 package main
@@ -14,8 +15,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"fmt"
 	"log"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,6 +35,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
@@ -46,27 +51,49 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	pool := must(pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES")))
-	authority := must(pgfence.New(pool, &pgfence.Config{World: os.Getenv("TILEFENCE_WORLD")})) // mints epochs
-	check(tilefence.Await(ctx, slog.Default(), "PostgreSQL", authority.Migrate))
+	// A setting that is wrong ends the process before it waits for anything.
+	options := redisfence.Options(list("TILEFENCE_REDIS")...)
+	check(named("TILEFENCE_REDIS", redisfence.CheckAddresses(options.Addrs)))
+	pool, err := pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES"))
+	check(named("TILEFENCE_POSTGRES: want postgres://user:password@host/database", err))
+	authority, err := pgfence.New(pool, &pgfence.Config{World: os.Getenv("TILEFENCE_WORLD")}) // mints epochs
+	check(named("TILEFENCE_WORLD", err))
+	secret, err := hex.DecodeString(os.Getenv("TILEFENCE_SECRET"))
+	if err != nil || len(secret) != 32 {
+		log.Fatal("TILEFENCE_SECRET: want 32 bytes in hexadecimal, from openssl rand -hex 32")
+	}
+	contact := os.Getenv("TILEFENCE_CONTACT")
+	check(named("TILEFENCE_CONTACT", route.ValidateAddress(contact)))
+	aws := must(config.LoadDefaultConfig(ctx))
+
+	start := &tilefence.Starting{Logger: slog.Default()} // alive and not ready while a back end is away
+	operator := must(net.Listen("tcp", cmp.Or(os.Getenv("TILEFENCE_OPERATOR"), "127.0.0.1:8082")))
+	go func() { check(http.Serve(operator, start)) }()
+	await := func(what string, open func(context.Context) error) {
+		err := start.Await(ctx, what, open)
+		if ctx.Err() != nil {
+			log.Printf("told to stop: %v", err)
+			os.Exit(0)
+		}
+		check(err)
+	}
+	await("PostgreSQL", authority.Migrate)
 	var world fence.World // no other mixes with it
-	check(tilefence.Await(ctx, slog.Default(), "PostgreSQL", func(ctx context.Context) (err error) {
+	await("PostgreSQL", func(ctx context.Context) (err error) {
 		world, err = authority.World(ctx)
 		return err
-	}))
+	})
 	var client redis.UniversalClient
-	check(tilefence.Await(ctx, slog.Default(), "coordination Redis", func(ctx context.Context) (err error) {
-		client, err = redisfence.Connect(ctx, redisfence.Options(list("TILEFENCE_REDIS")...))
+	await("coordination Redis", func(ctx context.Context) (err error) {
+		client, err = redisfence.Connect(ctx, options)
 		return err
-	}))
+	})
 	store := must(redisfence.New(client, &redisfence.Config{World: world})) // commits under them
-	check(tilefence.Await(ctx, slog.Default(), "coordination Redis", store.Load))
-	aws := must(config.LoadDefaultConfig(ctx))
+	await("coordination Redis", store.Load)
 	table := cmp.Or(world.Name, "tilefence") + "-checkpoints" // a table is of one world
 	durable := must(dynamocheckpoint.New(dynamodb.NewFromConfig(aws), table, nil))
-	check(tilefence.Await(ctx, slog.Default(), "DynamoDB", durable.EnsureTable))
+	await("DynamoDB", durable.EnsureTable)
 
-	secret := must(hex.DecodeString(os.Getenv("TILEFENCE_SECRET")))
 	b := tilefence.Backends{
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout:  must(redisfanout.New(client, &redisfanout.Config{World: world})),
@@ -76,9 +103,13 @@ func main() {
 		Keys: tilehttp.Keys{secret},
 	}
 	cfg := &tilefence.TileServerConfig{Logger: slog.Default()}
-	server := must(tilefence.NewTileServer(os.Getenv("TILEFENCE_CONTACT"), b, newDoorbell, cfg))
+	server := must(tilefence.NewTileServer(contact, b, newDoorbell, cfg))
 	check(server.Own(0x85283083fffffff, 0x85283087fffffff)) // or follow those that another server owns
 	checkpointer := must(tilefence.NewCheckpointServer(b, nil))
+	probes := http.NewServeMux()
+	probes.Handle("/livez", tilefence.LiveHandler(server, checkpointer))
+	probes.Handle("/readyz", tilefence.ReadyHandler(server, checkpointer))
+	start.Started(probes)
 	check(tilefence.Run(ctx, server, checkpointer)) // on Ctrl-C hands the tiles over
 }
 
@@ -106,6 +137,14 @@ func (d *doorbell) Restore(snapshot []byte) error { d.rings = append(snapshot, 0
 // list is what a variable lists with commas between.
 func list(variable string) []string {
 	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
+}
+
+// named says which setting an error is about.
+func named(setting string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", setting, err)
 }
 
 func must[T any](v T, err error) T {

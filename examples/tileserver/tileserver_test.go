@@ -5,8 +5,9 @@ import (
 	"context"
 	"encoding/hex"
 	"net"
+	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/devstack/starttest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -33,6 +35,28 @@ import (
 
 const doorTile fence.TileID = 0x85283083fffffff
 
+// asProgram makes this test binary be the program.
+const asProgram = "RUN_TILESERVER=1"
+
+func TestMain(m *testing.M) {
+	if slices.Contains(os.Environ(), asProgram) {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func program(operator string) *exec.Cmd {
+	c := exec.Command(os.Args[0])
+	c.Env = []string{asProgram, "TILEFENCE_OPERATOR=" + operator}
+	return c
+}
+
+func TestStarts(t *testing.T) {
+	t.Parallel()
+	starttest.Run(t, program)
+}
+
 // TestTileServers runs two processes as production would. The second follows the tiles of the first, which hands them
 // over when it is told to end; the second releases them, with everything in the durable store.
 func TestTileServers(t *testing.T) {
@@ -40,14 +64,11 @@ func TestTileServers(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{
 		Parts: []devstack.Part{devstack.Coordination, devstack.Postgres, devstack.DynamoDB}, AppendOnly: true})
-	program := filepath.Join(t.TempDir(), "tileserver")
-	built, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
-	require.NoError(t, err, "%s", built)
 	const secret = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 	gossips := []string{freeAddress(t), freeAddress(t)}
 	start := func(i int) *process {
-		p := &process{contact: freeAddress(t), Cmd: exec.Command(program)}
-		p.Env = append(stack.Env(), "TILEFENCE_CONTACT="+p.contact, "TILEFENCE_GOSSIP="+gossips[i],
+		p := &process{contact: freeAddress(t), Cmd: program(freeAddress(t))}
+		p.Env = append(append(p.Env, stack.Env()...), "TILEFENCE_CONTACT="+p.contact, "TILEFENCE_GOSSIP="+gossips[i],
 			"TILEFENCE_GOSSIP_SEEDS="+strings.Join(gossips, ","), "TILEFENCE_SECRET="+secret)
 		p.Stdout, p.Stderr = &p.log, &p.log
 		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
