@@ -19,7 +19,8 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	}
 	defer p.close()
 	if o.gossip != "" {
-		c := gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(), Logger: logger}
+		c := gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(), Logger: logger,
+			Label: o.world}
 		if p.backends.Keys != nil {
 			c.SecretKey = p.backends.Keys[0]
 		}

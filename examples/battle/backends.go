@@ -149,7 +149,7 @@ func (b *backends) openServers(ctx context.Context, o *options) error {
 			return err
 		}
 	}
-	if err := b.openAuthority(ctx, o.postgres, ""); err != nil {
+	if err := b.openAuthority(ctx, o.postgres, o.world); err != nil {
 		return err
 	}
 	err := b.openStore(ctx, coordination)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -61,13 +63,28 @@ func TestBattleOnEmbeddedBackEnds(t *testing.T) {
 	checkBattle(t, "-stack", "embedded")
 }
 
-// TestBattleOnServers has servers of its own where tiles are keys: every battle has the same tiles.
+// TestBattleOnServers has servers of its own, to see that all their keys are those of the battle's world.
 func TestBattleOnServers(t *testing.T) {
 	t.Parallel()
 	stack := stacktest.Start(t, devstack.Config{
-		Parts: []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.DynamoDB}})
+		Parts: []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.DynamoDB, devstack.Views}})
 	checkBattle(t, "-redis", strings.Join(stack.CoordAddrs, ","), "-fanout", strings.Join(stack.FanoutAddrs, ","),
-		"-dynamodb", stack.DynamoURL, "-postgres", stacktest.PostgresDB(t))
+		"-dynamodb", stack.DynamoURL, "-postgres", stacktest.PostgresDB(t), "-views", stack.ViewsAddr, "-world", "one")
+	for name, addresses := range map[string][]string{"coordination": stack.CoordAddrs, "fan-out": stack.FanoutAddrs,
+		"views": {stack.ViewsAddr}} {
+		found := 0
+		for _, a := range addresses {
+			server := redis.NewClient(&redis.Options{Addr: a})
+			keys, err := server.Keys(t.Context(), "*").Result()
+			require.NoError(t, err)
+			for _, k := range keys {
+				assert.True(t, strings.HasPrefix(k, "one:"), "%s: the key %q is of no world", name, k)
+			}
+			found += len(keys)
+			_ = server.Close()
+		}
+		assert.Positive(t, found, name)
+	}
 }
 
 // checkBattle plays a short battle in one process, takes a tile over through the page's button, and
@@ -165,6 +182,9 @@ func processes(t *testing.T, common ...string) (start func(args ...string) (*exe
 	}
 }
 
+// newWorld is the name of a world that no other test has, on servers that all share.
+func newWorld() string { return "test-" + strings.ToLower(rand.Text()[:12]) }
+
 // TestActorsAsProcesses runs every actor as a process of its own, with gossip between two tile hosts and the
 // gateway. It kills one host with SIGKILL, and wants the other, a warm follower, to hear of it and to take its
 // tiles over; then a third takes one from the second by -takeover. The bots must converge.
@@ -172,7 +192,8 @@ func TestActorsAsProcesses(t *testing.T) {
 	t.Parallel()
 	servers := []string{"-redis", strings.Join(stacktest.Redis(t), ","), "-fanout", strings.Join(stacktest.Fanout(t),
 		","),
-		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v"}
+		"-postgres", stacktest.PostgresDB(t), "-dynamodb", stacktest.DynamoDB(t), "-tiles", "4", "-tick", "100ms", "-v",
+		"-world", newWorld()}
 	start := processes(t, servers...)
 	hostA, screenA := start("tile", "-listen", "127.0.0.1:0", "-own", "0,1", "-follow", "all", "-gossip", "127.0.0.1:0")
 	seed := screenA.find(t, `gossip: listening.*addr=(\S+)`)
@@ -275,6 +296,7 @@ func TestBadCommandLines(t *testing.T) {
 		"-orders":                           "a battle in one process takes none",
 		"bridge":                            "only against servers",
 		"pirates":                           "there is no actor",
+		"-world -a":                         "-world: ",
 		"extra words":                       "there is no actor",
 		"-tiles 3 words":                    "neither an actor nor a flag",
 		"-nonsense":                         "flag provided but not defined",

@@ -32,7 +32,7 @@ func TestChaos(t *testing.T) {
 func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
-	r := checkChaos(t, 7, "-stack", "local", "-chaos-every", "300ms")
+	r := checkChaos(t, 7, "-stack", "local", "-world", "two", "-chaos-every", "300ms")
 	assert.Positive(t, r.Servers["relay_shared_total"], "views are read by way of the Redis of the views")
 	servers := 0
 	for _, f := range serverFaults() {

@@ -28,6 +28,7 @@ type options struct {
 	stack                     string // embedded or local
 	redis, fanout, views      string // host:port,host:port
 	postgres, dynamodb        string // URLs
+	world                     string // name, of what the servers keep
 	tiles, clients, hosts     int
 	lobby                     int // players
 	pilots                    int // a tile
@@ -114,6 +115,7 @@ func (o *options) define(f *flag.FlagSet) {
 	text(&o.views, "views", "", "relay: Redis for the views that relays share, `host:port` (default: they share none)")
 	text(&o.postgres, "postgres", "", "PostgreSQL `URL`")
 	text(&o.dynamodb, "dynamodb", "", "DynamoDB endpoint `URL`")
+	text(&o.world, "world", "", "`name` of the world: battles that share servers under different names do not mix")
 	f.IntVar(&o.tiles, "tiles", 7, "tiles of the world, 1 to 37")
 	f.IntVar(&o.clients, "clients", 140, "bots, each an ordinary client with a ship")
 	f.IntVar(&o.pilots, "pilots", 2, "bots of each tile whose ships a slow planner flies, too, in one process alone")
@@ -251,6 +253,7 @@ func (o *options) values() []rule {
 		{o.tick < 10*time.Millisecond, "-tick %v: want at least 10ms", []any{o.tick}},
 		{o.duration < 0, "-duration %v: want zero or more", []any{o.duration}},
 		{o.balanceEvery < 0, "-balance-every %v: want zero or more", []any{o.balanceEvery}},
+		{fence.World{Name: o.world}.Validate() != nil, "-world: %w", []any{fence.World{Name: o.world}.Validate()}},
 		{o.drawEvery < 1, "-draw-every %d: want 1 or more", []any{o.drawEvery}},
 		{o.chaosEvery < 100*time.Millisecond, "-chaos-every %v: want at least 100ms", []any{o.chaosEvery}},
 	}

@@ -21,8 +21,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
@@ -53,11 +55,14 @@ var faults = []fault{
 		[]string{"TILEFENCE_POSTGRES", "want postgres://user:password@host/database"}},
 	{"address with a scheme", is("TILEFENCE_REDIS=redis://127.0.0.1:1"),
 		[]string{"redis://127.0.0.1:1", "host:port of a Redis server, without a scheme"}},
+	{"name that no world has", is("TILEFENCE_WORLD=Not a world"), []string{"Not a world", "lower-case letters"}},
 	{"short secret", is("TILEFENCE_SECRET=ab"), []string{"want "}},
 	{"wrong password", refusingPostgres, []string{"PostgreSQL: ", "password authentication failed",
 		"correct the user and the password in the URL"}},
 	{"Redis that wants a password", refusingRedis, []string{"Redis", "NOAUTH",
 		"set Username and Password of the options"}},
+	{"world of another deployment", anotherWorld, []string{"belongs to another world", "{tilefence:world}",
+		"give the two worlds different names"}},
 }
 
 // Run tests a program: it ends at once if a setting is wrong, with a line that says what to change; it waits for a back
@@ -179,6 +184,18 @@ func refusingRedis(t *testing.T) []string {
 		}
 	})
 	return []string{"TILEFENCE_POSTGRES=" + postgres, "TILEFENCE_REDIS=" + address}
+}
+
+// anotherWorld is a Redis that has a world of the same name.
+func anotherWorld(t *testing.T) []string {
+	postgres, addresses := stacktest.PostgresDB(t), stacktest.Redis(t)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses})
+	t.Cleanup(func() { _ = client.Close() })
+	world := fence.World{Name: fmt.Sprintf("starts-%d", rand.Uint64()), ID: fence.NewWorldID()}
+	key := world.Key(fence.WorldRecord)
+	require.NoError(t, client.Set(t.Context(), key, world.ID.String(), time.Hour).Err())
+	return []string{"TILEFENCE_POSTGRES=" + postgres, "TILEFENCE_REDIS=" + strings.Join(addresses, ","),
+		"TILEFENCE_WORLD=" + world.Name}
 }
 
 // serve serves connections until the test ends.
