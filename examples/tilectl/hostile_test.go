@@ -58,7 +58,8 @@ func (l *liar) err() error {
 	if !l.fails {
 		return nil
 	}
-	return &fence.StoreError{Op: l.say, Outcome: fence.ErrNotApplied, Err: errors.Join(errors.New(l.say), errors.New(l.say))}
+	text := errors.New(l.say)
+	return &fence.StoreError{Op: l.say, Outcome: fence.ErrNotApplied, Err: errors.Join(text, text)}
 }
 
 // The embedded interfaces of these are nil: what a new command calls besides must be added here.
@@ -128,8 +129,8 @@ func (l lyingLog) Stat(_ context.Context, tiles []fence.TileID) ([]stream.Stat, 
 	stats := make([]stream.Stat, len(tiles))
 	for i := range stats {
 		at := fence.Position{Epoch: 2, Seq: 3}
-		stats[i] = stream.Stat{Tile: tiles[i], Owner: fence.Owner{Tile: tiles[i], Epoch: 2, Contact: l.say, Position: at},
-			HasSnapshot: true, Snapshot: stream.SnapshotHead{Position: at}, Last: at,
+		owner := fence.Owner{Tile: tiles[i], Epoch: 2, Contact: l.say, Position: at}
+		stats[i] = stream.Stat{Tile: tiles[i], Owner: owner, HasSnapshot: true, Snapshot: stream.SnapshotHead{Position: at}, Last: at,
 			Marks: map[stream.Consumer]stream.Mark{stream.Consumer(l.say): {Seq: 1}}, Err: errors.New(l.say)}
 	}
 	return stats, l.err()
@@ -194,8 +195,8 @@ func (l lyingLedger) artifact() admission.Artifact {
 func (l lyingLedger) Now(context.Context) (time.Time, error) { return time.Now(), nil }
 
 func (l lyingLedger) Scan(_ context.Context, visit func(admission.Record) error) error {
-	for _, r := range []admission.Record{admission.Account{Owner: l.say, Asset: l.say, Balance: admission.MaxAmount + 1},
-		l.artifact(), &fence.CorruptError{What: l.say, Detail: l.say}} {
+	rich := admission.Account{Owner: l.say, Asset: l.say, Balance: admission.MaxAmount + 1}
+	for _, r := range []admission.Record{rich, l.artifact(), &fence.CorruptError{What: l.say, Detail: l.say}} {
 		if err := visit(r); err != nil {
 			return err
 		}
@@ -244,8 +245,8 @@ func (m lyingMatch) Tiles(context.Context, string) ([]match.Load, error) {
 }
 
 func (r lyingRepair) Examine(context.Context, fence.TileID, fence.Epoch, ...string) (*redisstream.Examination, error) {
-	return &redisstream.Examination{Tile: first, Damage: []redisstream.Damage{{Field: r.say, Stands: r.say, CanBe: r.say,
-		Remedy: r.say}}}, r.err()
+	d := redisstream.Damage{Field: r.say, Stands: r.say, CanBe: r.say, Remedy: r.say}
+	return &redisstream.Examination{Tile: first, Damage: []redisstream.Damage{d}}, r.err()
 }
 
 func (r lyingRepair) Repair(context.Context, *redisstream.Examination) error { return r.err() }
@@ -311,9 +312,9 @@ func (l *liar) tool(quarantined bool) *tool {
 			map[string]any{"tile": first, "state": l.say, "owner": l.say, "durability": l.say, "problem": l.say}}})
 	}))
 	l.Cleanup(inspector.Close)
-	return &tool{authority: lyingAuthority{liar: l, contact: contact}, store: lyingStore{liar: l}, log: lyingLog{liar: l},
-		keys: lyingRepair{l}, checkpoints: lyingCheckpoints{liar: l}, publisher: lyingBroker{l}, broker: lyingBroker{l},
-		audience: lyingBroker{l}, plans: lyingPlans{liar: l}, match: lyingMatch{liar: l}, nodes: nodes, ledger: ledger,
+	return &tool{authority: lyingAuthority{liar: l, contact: contact}, store: lyingStore{liar: l},
+		log: lyingLog{liar: l}, keys: lyingRepair{l}, checkpoints: lyingCheckpoints{liar: l},
+		publisher: lyingBroker{l}, broker: lyingBroker{l}, audience: lyingBroker{l}, plans: lyingPlans{liar: l}, match: lyingMatch{liar: l}, nodes: nodes, ledger: ledger,
 		inspector: &tilefence.InspectorClient{URL: inspector.URL}}
 }
 
@@ -338,7 +339,8 @@ func (l *liar) arguments(c *command) []string {
 func (l *liar) files() (names []string) {
 	events := []decision.Event{{Kind: decision.Began, Contact: l.say}, {Kind: decision.Settled, Action: hostile,
 		Answer: decision.Answer{Outcome: decision.OK, Refunded: true}}, {Kind: decision.Closed}}
-	for name, b := range map[string][]byte{"process": frames(events), "stream": framed(l.entries()), "x": []byte(l.say)} {
+	for name, b := range map[string][]byte{"process": frames(events), "stream": framed(l.entries()),
+		"x": []byte(l.say)} {
 		names = append(names, filepath.Join(l.TempDir(), name))
 		require.NoError(l, os.WriteFile(names[len(names)-1], b, 0o600))
 	}
@@ -355,7 +357,8 @@ func TestWhatStoresSayIsEscaped(t *testing.T) {
 		t.Run(strings.ReplaceAll(c.name, " ", "-"), func(t *testing.T) {
 			said := ""
 			for _, fails := range []bool{false, true} {
-				for _, flags := range []string{"", "-json", "-yes -force -apply -for 1ms -older 1ns", "-dry-run", "huge"} {
+				for _, flags := range []string{"", "-json", "-yes -force -apply -for 1ms -older 1ns", "-dry-run",
+					"huge"} {
 					l := &liar{board: newBoard(t), say: hostile, fails: fails}
 					l.play()
 					if flags == "huge" {

@@ -37,7 +37,8 @@ func TestPrinter(t *testing.T) {
 
 // TestBytesAreForPrograms: what is written as it is does not go to a terminal.
 func TestBytesAreForPrograms(t *testing.T) {
-	for name, want := range map[string]bool{os.DevNull: true, "/dev/zero": false, filepath.Join(t.TempDir(), "f"): true} {
+	file := filepath.Join(t.TempDir(), "f")
+	for name, want := range map[string]bool{os.DevNull: true, "/dev/zero": false, file: true} {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 		require.NoError(t, err)
 		require.Equal(t, want, (&tool{raw: f}).redirected() == nil, name)

@@ -57,8 +57,8 @@ func anys(words []string) []any {
 	return list
 }
 
-// onEveryNode runs a command on each node of which the test has the address. ForEachShard would leave out a replica that
-// the node it asks does not list, which it does not while the replica is new, or seems to have failed.
+// onEveryNode runs a command on each node of which the test has the address. ForEachShard would leave out a replica
+// that the node it asks does not list, while the replica is new or seems to have failed.
 func (c *cluster) onEveryNode(t *testing.T, command ...any) {
 	t.Helper()
 	for _, addr := range c.addrs {
