@@ -43,7 +43,7 @@
 //     longest ago, in turn, each with its neighbours by rating; and what a strategy accepts grows with time.
 //   - Every wait ends: in a match, in a cancellation, or after Queue.MaxWait in TimedOut. The time that a ticket had a
 //     seat does not count, and it may leave MaxLapses seats empty.
-//   - A player has one open ticket in a shard, alone or in a party, whatever process it came through; another one is
+//   - A player has one open ticket in a queue, alone or in a party, whatever process it came through; another one is
 //     refused with an *OpenError. No lineup has a player twice, whatever a Strategy returns.
 //   - A queue has Queue.Room for open tickets, of which each Ticket.Source has a share that shrinks as the queue fills;
 //     what comes back from a match counts all the time. A ticket has a few followers.
@@ -51,7 +51,10 @@
 //
 // # What it does not
 //
-//   - Tickets of different queues, and of different shards of a queue, do not meet, and a player may have one in each.
+//   - Tickets of different queues, and of different shards of a queue, do not meet; a player may have one in each
+//     queue.
+//   - While Queue.Shards is raised from 1, a player who waits already may get a second ticket, in another shard. So may
+//     one whose lobby stalls for more than 10 s between two calls of the store, and dies before it looks again.
 //   - A player who has taken his seat may ask for another match. A game that does not want that looks first.
 //   - A ticket that is cancelled after it was matched leaves its place in the match empty; the battle may ask for
 //     another player (Ticket.Backfill).

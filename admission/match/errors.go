@@ -68,18 +68,19 @@ func (e *ReusedError) Error() string {
 // Is matches ErrReused.
 func (e *ReusedError) Is(target error) bool { return target == ErrReused }
 
-// OpenError is a ticket of a player who has another one open in the same shard of the queue. The ticket was not
-// created.
+// OpenError is a ticket of a player who has another one open in the same queue. The ticket was not created.
 type OpenError struct {
 	Player string
-	Ticket string    // the open one
-	Until  time.Time // if it has a seat that is held, or was cancelled after it was matched: when it stops counting
+	Ticket string // the open one
+	// Until is when the ticket stops counting, if it has a seat that is held, or was cancelled after it was matched; or
+	// if it has been announced in a queue of several shards and is not there yet.
+	Until time.Time
 }
 
 func (e *OpenError) Error() string {
 	until := "follow that ticket, or cancel it"
 	if !e.Until.IsZero() {
-		until = "it counts while its seat is held, until " + e.Until.UTC().Format(time.RFC3339Nano)
+		until = "it counts until " + e.Until.UTC().Format(time.RFC3339Nano)
 	}
 	return fmt.Sprintf("player %s: %v, %s: %s", e.Player, ErrOpen, e.Ticket, until)
 }

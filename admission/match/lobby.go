@@ -46,14 +46,17 @@ func (l *Lobby) Enqueue(ctx context.Context, queue string, t Ticket) (Status, er
 		return Status{}, err
 	}
 	homes := q.homes(t.ID)
-	for _, former := range homes[1:] { // it may have been created before the queue was split
-		if _, err := l.store.Status(ctx, former, t.ID); err == nil {
-			return l.store.Enqueue(ctx, former, t, q.entry())
+	if q.Shards == 1 {
+		return l.store.Enqueue(ctx, homes[0], t, q.entry())
+	}
+	for _, home := range homes { // it may be there, in one of before the queue was split, too
+		if _, err := l.store.Status(ctx, home, t.ID); err == nil {
+			return l.store.Enqueue(ctx, home, t, q.entry())
 		} else if !errors.Is(err, ErrUnknown) {
 			return Status{}, err
 		}
 	}
-	return l.store.Enqueue(ctx, homes[0], t, q.entry())
+	return l.enqueue(ctx, q, homes[0], t)
 }
 
 // Status reads a ticket. Status.Why explains why it was not matched. Errors: an *UnknownError, a *fence.StoreError, a

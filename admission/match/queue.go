@@ -52,7 +52,9 @@ type Queue struct {
 	PerSource int
 	// Shards is how many parts the queue has: a power of two, at most 1024. Default 1. Each part is kept on one
 	// node of the store, and tickets of different parts do not meet, so split only a queue that has outgrown
-	// a node (some 10,000 matched tickets a second). It may be raised while tickets wait, and not lowered.
+	// a node (some 10,000 matched tickets a second). It may be raised while tickets wait, and not
+	// lowered. With more than one, Enqueue asks the store once more for each player, since a player has one open
+	// ticket in all of them.
 	Shards int
 }
 

@@ -22,6 +22,12 @@ type Store interface {
 	// A ticket is open until it is Cancelled or TimedOut; if it was Seated, until Assignment.TakeBy; if it was
 	// cancelled after it was matched, until the TakeBy of that match, or until that is dissolved.
 	Enqueue(ctx context.Context, shard string, t Ticket, e Entry) (Status, error)
+	// Hold notes that a ticket is the player's in the whole queue, unless another one is noted, and returns the one
+	// that is noted then. It is for queues of several shards, and Lobby.Enqueue asks for it.
+	Hold(ctx context.Context, shard string, h Hold) (Held, error)
+	// Open returns the open ticket that a player has in the shard, or "" for none, and until when it is open at the
+	// latest, or zero.
+	Open(ctx context.Context, shard, player string) (ticket string, until time.Time, err error)
 	// Status reads a ticket. Errors: *UnknownError.
 	Status(ctx context.Context, shard, ticket string) (Status, error)
 	// Cancel ends a ticket, whatever its state, and returns it. The state is then Cancelled, or TimedOut if it was.
@@ -72,6 +78,19 @@ type Store interface {
 	// Changes calls f with the IDs of tickets that were matched, seated, returned or ended, until ctx ends. One
 	// may be lost. ready, if not nil, is called when the subscription is in force.
 	Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error
+}
+
+// Hold is the argument of Store.Hold.
+type Hold struct {
+	Player, Ticket string
+	Instead        string        // a ticket that this one replaces, or ""
+	For            time.Duration // how long the note lasts; zero removes it, if it is of this ticket
+}
+
+// Held is a ticket that is noted as a player's, and for how long it has been so.
+type Held struct {
+	Ticket string
+	Age    time.Duration
 }
 
 // Entry is what a queue says of a new ticket. Zero fields mean the defaults of Queue.

@@ -1,6 +1,7 @@
 package matchtest
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -117,7 +118,7 @@ func openWhileHeld(s scene) {
 func lapsedThrice(s scene) {
 	s.enqueue(2)
 	h := s.claim(0, long, 10)
-	s.let(solo("late", 1000)) // it came later, and stays behind
+	s.let(solo("t9", 1000)) // it came later, or in the same millisecond, in which the order is that of IDs
 	lapse := func(id string, tickets ...match.Ticket) {
 		s.Helper()
 		require.NoError(s, s.record(h.Epoch, match.Match{ID: id, Tickets: tickets})[0])
@@ -175,6 +176,93 @@ func raceForOne(s scene) {
 		require.EqualValues(s, 1, taken.Load())
 	}
 	require.EqualValues(s, 10, s.depth().Waiting)
+}
+
+// split is a lobby of the scene's queue in eight shards.
+func (s scene) split() (*match.Lobby, string) {
+	s.Helper()
+	l, err := match.NewLobby(s.Backend, match.Queue{Name: s.pool, Max: 4, Shards: 8})
+	require.NoError(s, err)
+	return l, s.pool
+}
+
+// raceOverShards: of many tickets of a player that come at once, through any process, one is taken, whatever their
+// shards are; and the next one when that has ended.
+func raceOverShards(s scene) {
+	for round := range 3 {
+		var taken atomic.Int64
+		var g errgroup.Group
+		for range 16 {
+			l, queue := s.split()
+			id := rand.Text()
+			g.Go(func() error {
+				_, err := l.Enqueue(s.Context(), queue, party(id, fmt.Sprint("ann", round)))
+				if err == nil {
+					taken.Add(1)
+					_, err = l.Enqueue(s.Context(), queue, party(id, fmt.Sprint("ann", round))) // the answer was lost
+				} else if errors.Is(err, match.ErrOpen) {
+					err = nil
+				}
+				return err
+			})
+		}
+		require.NoError(s, g.Wait())
+		require.EqualValues(s, 1, taken.Load())
+	}
+	l, queue := s.split()
+	d, err := l.Depth(s.Context(), queue)
+	require.NoError(s, err)
+	require.EqualValues(s, 3, d.Created)
+	for range 8 {
+		_, err = l.Enqueue(s.Context(), queue, party(rand.Text(), "ann0"))
+		var open *match.OpenError
+		require.ErrorAs(s, err, &open)
+		_, err = l.Cancel(s.Context(), queue, open.Ticket)
+		require.NoError(s, err)
+		_, err = l.Enqueue(s.Context(), queue, party(rand.Text(), "ann0"))
+		require.NoError(s, err)
+	}
+}
+
+// partiesOverShards: what is refused for one of a party leaves nothing to the others, and a ticket that has left its
+// seat does not come back when its player has another one.
+func partiesOverShards(s scene) {
+	l, queue := s.split()
+	let := func(players ...string) match.Status {
+		s.Helper()
+		st, err := l.Enqueue(s.Context(), queue, party(rand.Text(), players...))
+		require.NoError(s, err)
+		return st
+	}
+	couple := let("ann", "bob")
+	for range 8 {
+		for _, players := range [][]string{{"bob"}, {"cid", "bob"}, {"ann", "dan"}} {
+			_, err := l.Enqueue(s.Context(), queue, party(rand.Text(), players...))
+			var open *match.OpenError
+			require.ErrorAs(s, err, &open)
+			require.Equal(s, couple.Ticket.ID, open.Ticket)
+		}
+	}
+	let("cid", "dan")
+
+	h, err := s.Claim(s.Context(), couple.Shard, match.Claim{Worker: "w", Lease: long, Limit: 10})
+	require.NoError(s, err)
+	m := match.Match{ID: "m", Tickets: []match.Ticket{couple.Ticket}}
+	_, err = s.Record(s.Context(), couple.Shard, h.Epoch, []match.Match{m})
+	require.NoError(s, err)
+	_, err = s.Publish(s.Context(), couple.Shard, []match.Assignment{{Match: "m", Tile: 1, TakeBy: time.Now()}})
+	require.NoError(s, err)
+	time.Sleep(5 * time.Millisecond)
+	other := let("bob")
+	_, err = s.Requeue(s.Context(), couple.Shard, "m", couple.Ticket.ID)
+	require.NoError(s, err)
+	st, err := l.Status(s.Context(), queue, couple.Ticket.ID)
+	require.NoError(s, err)
+	require.Equal(s, match.Cancelled, st.State)
+	_, err = l.Enqueue(s.Context(), queue, party(rand.Text(), "bob"))
+	var open *match.OpenError
+	require.ErrorAs(s, err, &open)
+	require.Equal(s, other.Ticket.ID, open.Ticket)
 }
 
 // room: a queue has a bound, and each source a share of it, which shrinks as the queue fills.

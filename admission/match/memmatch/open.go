@@ -1,6 +1,8 @@
 package memmatch
 
 import (
+	"context"
+	"maps"
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
@@ -13,6 +15,45 @@ type claimed struct {
 }
 
 func (c claimed) ended(now time.Time) bool { return !c.until.IsZero() && !c.until.After(now) }
+
+// noted is the ticket that is noted as a player's.
+type noted struct {
+	ticket       string
+	since, until time.Time
+}
+
+// Hold implements match.Store.
+func (s *Store) Hold(ctx context.Context, name string, h match.Hold) (match.Held, error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return match.Held{}, err
+	}
+	defer unlock()
+	now := time.Now()
+	had, found := sh.holds[h.Player]
+	if !found || !had.until.After(now) || had.ticket == h.Instead {
+		had = noted{ticket: h.Ticket, since: now}
+	}
+	if had.ticket == h.Ticket {
+		had.until = now.Add(h.For)
+		sh.holds[h.Player] = had
+	}
+	return match.Held{Ticket: had.ticket, Age: now.Sub(had.since)}, nil
+}
+
+// Open implements match.Store.
+func (s *Store) Open(ctx context.Context, name, player string) (ticket string, until time.Time, err error) {
+	sh, unlock, err := s.enter(ctx, name)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	defer unlock()
+	c, open := sh.players[player]
+	if !open || c.ended(time.Now()) {
+		return "", time.Time{}, nil
+	}
+	return c.ticket, c.until, nil
+}
 
 // other returns a player of a ticket who has another one open, and that one.
 func (sh *shard) other(t *match.Ticket, now time.Time) (player string, c claimed, found bool) {
@@ -63,6 +104,7 @@ func (sh *shard) forget(now time.Time) {
 			delete(sh.players, p)
 		}
 	}
+	maps.DeleteFunc(sh.holds, func(_ string, n noted) bool { return !n.until.After(now) })
 	for source := range sh.sources {
 		sh.open(source, now)
 	}

@@ -41,6 +41,7 @@ type shard struct {
 	looked   time.Time // the last claim
 	swept    time.Time
 	players  map[string]claimed              // by player
+	holds    map[string]noted                // by player
 	sources  map[string]map[string]time.Time // open tickets by source and ID, and until when; zero: until they end
 	hints    listen.Set[struct{}, func()]
 	changes  listen.Set[struct{}, func([]string)]
@@ -81,7 +82,8 @@ func (s *Store) enter(ctx context.Context, name string) (*shard, func(), error) 
 	if sh == nil {
 		sh = &shard{tickets: make(map[string]*ticket), matches: make(map[string]*recorded),
 			leases: make(map[match.Epoch]time.Time), counts: make(map[match.State]uint64),
-			players: make(map[string]claimed), sources: make(map[string]map[string]time.Time)}
+			players: make(map[string]claimed), holds: make(map[string]noted),
+			sources: make(map[string]map[string]time.Time)}
 		s.shards[name] = sh
 	}
 	sh.sweep(time.Now())

@@ -20,10 +20,10 @@ var errUnconfirmed = errors.New("not confirmed by enough replicas: attach one, o
 
 // confirmed are the functions whose answer a caller acts on: they wait for replicas.
 var confirmed = map[string]bool{"enqueue": true, "cancel": true, "record": true, "publish": true, "dissolve": true,
-	"requeue": true, "allocate": true, "take": true}
+	"requeue": true, "hold": true, "allocate": true, "take": true}
 
 // reading are the functions that write nothing, which a user without the right to write may call.
-var reading = map[string]bool{"read": true, "list": true, "depth": true, "tiles": true}
+var reading = map[string]bool{"read": true, "open": true, "list": true, "depth": true, "tiles": true}
 
 // call runs a function on the master of a base, and repeats it until it was run and confirmed, or for Config.Retry.
 // The reply is without its code, which is "ok", "stale", "unknown" or another that the caller expects.

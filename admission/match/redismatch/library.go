@@ -9,7 +9,7 @@ import (
 
 // Revision is the revision of the function library. It rises with every change of the Lua sources; a server that
 // has a higher one is left alone.
-const Revision = 3
+const Revision = 4
 
 // LibraryName is the name of the function library.
 const LibraryName = "tilefence_match_v1"

@@ -107,6 +107,20 @@ func (s *Store) Enqueue(
 	return single(shard, t.ID, reply, err)
 }
 
+// Hold implements match.Store.
+func (s *Store) Hold(ctx context.Context, shard string, h match.Hold) (match.Held, error) {
+	_, reply, err := s.call(ctx, "hold", Base(shard), h.Player, h.Ticket, millis(h.For), h.Instead)
+	f := fields(reply)
+	return match.Held{Ticket: f.text(0), Age: time.Duration(f.number(1)) * time.Millisecond}, err
+}
+
+// Open implements match.Store.
+func (s *Store) Open(ctx context.Context, shard, player string) (ticket string, until time.Time, err error) {
+	_, reply, err := s.call(ctx, "open", Base(shard), player)
+	f := fields(reply)
+	return f.text(0), f.millis(1), err
+}
+
 // Status implements match.Store.
 func (s *Store) Status(ctx context.Context, shard, ticket string) (match.Status, error) {
 	_, reply, err := s.call(ctx, "read", Base(shard), ticket)

@@ -11,6 +11,7 @@
 --   :names     hash: epoch -> worker
 --   :pending   sorted set of matches that are recorded and not finished, by when a supervisor finishes them (ms)
 --   :p:<player> string: the player's open ticket; it expires when seats that were held for it are not any more
+--   :h:<player> string: the player's ticket in the whole queue, and since when (ms), by a space
 --   :o:<source> sorted set of a source's open tickets, by when they stop counting (ms); +inf: when they end
 --   :t:<id>    hash of a ticket: d (JSON), r (rating), at and by (enqueued, deadline: ms), s (state), m (match), why,
 --              ended (ms), p (its players, by spaces), o (source), l (seats that it did not take)
@@ -187,6 +188,29 @@ local function enqueue(keys, args)
   count(base, 'created', 1)
   arrived(base, 1)
   return status(base, {id})
+end
+
+-- hold. ARGV player, ticket, how long (ms; 0 removes it), ticket that it replaces or ''. Reply {'ok', the ticket
+-- that is noted as the player's now, for how long it has been so (ms)}.
+local function note(keys, args)
+  local key, id, ms, t = keys[1] .. ':h:' .. args[1], args[2], whole(args[3]), now()
+  if not ms or ms < 0 or not id:match('^%S+$') then return {'invalid', 'ticket or duration'} end
+  local had, since = (redis.call('GET', key) or ''):match('^(%S+) (%d+)$')
+  if not had or had == args[4] then had, since = id, text(t) end
+  if had == id and ms > 0 then
+    redis.call('SET', key, id .. ' ' .. since, 'PX', text(ms))
+  elseif had == id then
+    redis.call('PEXPIRE', key, 0) -- its user may not delete
+  end
+  return {'ok', had, text(math.max(0, t - since))}
+end
+
+-- open. ARGV player. Reply {'ok', the player's open ticket or '', until when it is open at the latest (ms) or ''}.
+local function open_in(keys, args)
+  local ticket = open_of(keys[1], args[1], '')
+  if not ticket then return {'ok', '', ''} end
+  local left = redis.call('PTTL', keys[1] .. ':p:' .. args[1])
+  return {'ok', ticket, left > 0 and text(now() + left) or ''}
 end
 
 -- read. ARGV tickets. Reply status of those that exist.
