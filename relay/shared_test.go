@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/viewcachetest"
 	"github.com/tilefence/tilefence/relay/viewcache"
-	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
 	"github.com/tilefence/tilefence/stream"
 )
 

@@ -10,7 +10,7 @@ import (
 type Epoch uint64
 
 // Store is the back-end interface: it keeps the tickets of each shard. Each method is one atomic step in one shard, by
-// the store's own clock. Implementations: memmatch, redismatch. Package matchtest has their conformance suite.
+// the store's own clock. Implementations: memmatch, redismatch, which pass one conformance suite.
 //
 // All methods may be repeated after an unknown outcome with the same arguments. Errors: a *fence.StoreError if the
 // store could not be asked or its answer was lost; those that methods name; a *fence.ArgumentError.

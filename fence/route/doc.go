@@ -40,6 +40,5 @@
 // # Concurrency and testing
 //
 // Everything is safe for concurrent use. A look-up in a Table takes less than 1 us and allocates nothing. Test
-// against a Group, which works inside testing/synctest; routetest.Run is the conformance suite for other
-// implementations of Membership.
+// against a Group, which works inside testing/synctest and passes the same conformance suite as gossip.
 package route

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/fence/route/routetest"
+	"github.com/tilefence/tilefence/internal/routetest"
 )
 
 type inProcess struct{ route.Group }

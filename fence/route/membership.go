@@ -8,8 +8,7 @@ import (
 )
 
 // Membership tells the processes of a group which of them are alive, and carries what owners announce into the
-// tables of all members. Implementations are safe for concurrent use; routetest.Run states the contract as
-// tests.
+// tables of all members. Implementations are safe for concurrent use.
 type Membership interface {
 	// Run takes part until ctx is done, then notifies the others that it leaves, and returns nil. It owns
 	// all goroutines. An error means that it could not take part at all; a second call returns

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission/match"
-	"github.com/tilefence/tilefence/admission/match/matchtest"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/matchtest"
 )
 
 func matchAs(t *testing.T, client *redis.ClusterClient) *redismatch.Store {

@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/viewcachetest"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/viewcache"
-	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
 	"github.com/tilefence/tilefence/stream"
 )
 

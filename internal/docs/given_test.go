@@ -53,7 +53,7 @@ var givenIn = map[string]map[string]string{
 		"backend": "interface { match.Store; match.Seats }", "id": "string", "players": "[]match.Player",
 		"show": "func(match.Status) bool",
 	},
-	"admission/match/matchtest": {"newBackend": "func(*testing.T) matchtest.Backend"},
+	"internal/matchtest":        {"newBackend": "func(*testing.T) matchtest.Backend"},
 	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
 	"examples/battle/game": {
 		"areas": "fence.AreaSet", "ground": "*region.Region", "more": "fence.AreaSet", "snapshot": "[]byte",
@@ -63,7 +63,7 @@ var givenIn = map[string]map[string]string{
 	"fence/fencetest":              {"newHarness": "func(*testing.T) fencetest.StoreHarness"},
 	"fence/redisfence":             {"addresses": "[]string", "commit": "fence.Commit"},
 	"fence/route/gossip":           {"events": "chan route.Event"},
-	"fence/route/routetest":        {"newNetwork": "func(*testing.T) routetest.Network"},
+	"internal/routetest":           {"newNetwork": "func(*testing.T) routetest.Network"},
 	"internal/robustness/campaign": {"file": "*os.File"},
 	"internal/robustness/check":    {"records": "[]history.Record"},
 	"internal/robustness/history": {
@@ -92,7 +92,7 @@ var givenIn = map[string]map[string]string{
 		"broker": "fanout.Subscriber", "client": "redis.UniversalClient", "key": "[]byte",
 	},
 	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber", "key": "[]byte"},
-	"relay/viewcache/viewcachetest": {
+	"internal/viewcachetest": {
 		"openStore":   "func(*testing.T, *viewcache.Limits) viewcache.Store",
 		"openBackend": "func(*testing.T, *viewcache.Limits) viewcachetest.Backend",
 	},
@@ -105,14 +105,14 @@ var givenIn = map[string]map[string]string{
 		"ordinary": "tiered.OrdinaryTier", "broker": "tiered.BrokerTier"},
 	"stream/share":            {"members": "share.Members", "target": "share.Target"},
 	"stream/share/redisshare": {"target": "share.Target"},
-	"stream/share/sharetest":  {"newBackend": "func(*testing.T) sharetest.Backend"},
+	"internal/sharetest":      {"newBackend": "func(*testing.T) sharetest.Backend"},
 	"stream/streamtest":       {"newHarness": "func(*testing.T) streamtest.Harness"},
 	"tile/plan": {
 		"planner": "plan.Planner", "plans": "plan.Store", "sink": "plan.Sink",
 	},
-	"tile/plan/memplan":  {"planner": "plan.Planner"},
-	"tile/plan/plantest": {"newStore": "func(*testing.T) plan.Store"},
-	"tile/plan/standin":  {"plans": "plan.Store"},
+	"tile/plan/memplan": {"planner": "plan.Planner"},
+	"internal/plantest": {"newStore": "func(*testing.T) plan.Store"},
+	"tile/plan/standin": {"plans": "plan.Store"},
 	"tile/tilehost": {
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
 		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",

@@ -84,7 +84,7 @@
 //	- a forged view at the true position, or at 2^53-1            WhatHasNoTagIsRefused
 //	- an index or account that was written by another hand        TestAForgedIndexHeals
 //
-// The numbered lines are the known pitfalls of versioned caches. The tests are in package viewcachetest and run on
+// The numbered lines are the known pitfalls of versioned caches. The tests are in internal/viewcachetest and run on
 // every back end: in memory, on a single Redis and on a cluster. Those whose names begin with Test are in package
 // redisviewcache. Of pitfall 5: a reader hears only what it waits for; a relay hears all sixteen groups, at most one
 // announcement for each tile and Config.Fresh, and is spared a round trip before it waits. TestRandom of package relay

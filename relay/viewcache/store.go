@@ -23,8 +23,8 @@ func GroupOf(t fence.TileID) int { return int(uint64(t) * 0x9e3779b97f4a7c15 >> 
 // ErrRefused means: the store answered, and what it said was no. Calling it again at once does no harm.
 var ErrRefused = errors.New("the store of views refused the call")
 
-// Store keeps encoded views for all relays. Implementations are safe for concurrent use. viewcachetest.Run states the
-// contract as tests. A Store may forget anything at any moment.
+// Store keeps encoded views for all relays. Implementations are safe for concurrent use. A Store may
+// forget anything at any moment.
 //
 // Errors: anything, which means that the store cannot be used now; ErrRefused if it answered.
 type Store interface {

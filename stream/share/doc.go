@@ -48,5 +48,5 @@
 // # Testing
 //
 // Test against [Memory]. All waiting goes through package time, so that a test can run under testing/synctest.
-// sharetest.Run is the contract of Members as tests.
+// All back ends pass one conformance suite.
 package share

@@ -18,10 +18,10 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/sharetest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/share"
-	"github.com/tilefence/tilefence/stream/share/sharetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/plantest"
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/memplan"
-	"github.com/tilefence/tilefence/tile/plan/plantest"
 )
 
 // ledger is billing's own store, idempotent by the request.

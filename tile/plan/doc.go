@@ -69,5 +69,6 @@
 //
 // # Testing
 //
-// Test a game over memplan, with the deterministic planner of package standin. plantest.Run is the contract of [Store].
+// Test a game over memplan, with the deterministic planner of package standin. All back ends pass one conformance
+// suite.
 package plan

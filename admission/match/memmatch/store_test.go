@@ -5,8 +5,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tilefence/tilefence/admission/match/matchtest"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
+	"github.com/tilefence/tilefence/internal/matchtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

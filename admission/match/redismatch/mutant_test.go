@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/admission/match/matchtest"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/matchtest"
 )
 
 // TestMutants breaks one promise of the functions at a time. The suite's census, which knows nothing of the functions,

@@ -8,10 +8,10 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/admission/match/matchtest"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/matchtest"
 )
 
 func TestMain(m *testing.M) {

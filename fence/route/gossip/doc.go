@@ -65,6 +65,6 @@
 //
 // # Concurrency and testing
 //
-// A Node is safe for concurrent use. For tests use a route.Group, which needs no ports and no time; the
-// suite that both pass is routetest.Run.
+// A Node is safe for concurrent use. For tests use a route.Group, which needs no ports and no time, and
+// passes the same conformance suite.
 package gossip

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
-	"github.com/tilefence/tilefence/fence/route/routetest"
+	"github.com/tilefence/tilefence/internal/routetest"
 )
 
 var _ route.Membership = (*gossip.Node)(nil)

@@ -9,9 +9,9 @@ import (
 
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/viewcachetest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
-	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
 )
 
 // mutants are errors in the library, and a test of the contract that must notice each.

@@ -14,9 +14,9 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/viewcachetest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
-	"github.com/tilefence/tilefence/relay/viewcache/viewcachetest"
 )
 
 func TestMain(m *testing.M) {

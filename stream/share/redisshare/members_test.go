@@ -14,9 +14,9 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/sharetest"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
-	"github.com/tilefence/tilefence/stream/share/sharetest"
 )
 
 func TestMain(m *testing.M) {

@@ -3,9 +3,9 @@ package memplan_test
 import (
 	"testing"
 
+	"github.com/tilefence/tilefence/internal/plantest"
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/memplan"
-	"github.com/tilefence/tilefence/tile/plan/plantest"
 )
 
 func TestConformance(t *testing.T) {

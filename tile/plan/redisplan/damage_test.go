@@ -12,9 +12,9 @@ import (
 
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/plantest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile/plan"
-	"github.com/tilefence/tilefence/tile/plan/plantest"
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
 

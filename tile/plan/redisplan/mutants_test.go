@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/plantest"
 	"github.com/tilefence/tilefence/tile/plan"
-	"github.com/tilefence/tilefence/tile/plan/plantest"
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
 
