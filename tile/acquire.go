@@ -16,7 +16,7 @@ import (
 // run acquires the tile, with as many epochs as it takes. A processor that has served does not end before the stores
 // have answered; others end after BootTimeout. errDrained when ctx ends.
 func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
-	held := a.title.grant.Epoch
+	held := a.ownership.grant.Epoch
 	for attempt := 0; ; attempt++ {
 		got, err := a.attempt(ctx, from, held)
 		got.source = from
@@ -26,8 +26,8 @@ func (a *acquisition) run(ctx context.Context, from source) (acquired, error) {
 			return got, nil
 		case errors.Is(err, errOutlived):
 			from = fromStore
-		case !errors.Is(err, errStartOver) && !(a.title.served && retry.Able(err)):
-			return got, a.title.quarantine(ctx, a.title.grant.Epoch, err)
+		case !errors.Is(err, errStartOver) && !(a.ownership.served && retry.Able(err)):
+			return got, a.ownership.quarantine(ctx, a.ownership.grant.Epoch, err)
 		}
 		a.history.Warm = false
 		if attempt >= patientAfter {
@@ -54,7 +54,7 @@ func claimBackoff(attempt int) time.Duration {
 // attempt is run under one epoch. held is the epoch under which this processor has served.
 func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch) (acquired, error) {
 	a.enter(Claiming)
-	if from == fromStore && !a.title.served && !a.history.Warm {
+	if from == fromStore && !a.ownership.served && !a.history.Warm {
 		if err := a.look(ctx); err != nil {
 			return acquired{}, err
 		}
@@ -64,7 +64,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 		wait = a.durable.Ask(ctx, &a.beside)
 	}
 	a.lap(&a.steps.Asked)
-	if err := a.title.acquire(ctx); err != nil {
+	if err := a.ownership.acquire(ctx); err != nil {
 		return acquired{}, err
 	}
 	a.lap(&a.steps.Minted)
@@ -83,8 +83,8 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 		return acquired{}, err
 	}
 	switch at := a.history.Position; {
-	case at.Epoch >= a.title.grant.Epoch:
-		a.title.saw(at.Epoch)
+	case at.Epoch >= a.ownership.grant.Epoch:
+		a.ownership.saw(at.Epoch)
 		return acquired{}, errStartOver // the authority had forgotten epochs: mint above the stream's
 	case at.IsZero():
 		return a.withoutHistory(ctx, wait())
@@ -95,7 +95,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 // again gives a serving owner another epoch, at the end of its own history, which every replica has confirmed.
 // errStartOver, with the refusal if the install was refused: there is another history.
 func (a *acquisition) again(ctx context.Context) (acquired, error) {
-	if err := a.title.acquire(ctx); err != nil {
+	if err := a.ownership.acquire(ctx); err != nil {
 		return acquired{}, err
 	}
 	if a.writesThrough() {
@@ -112,7 +112,7 @@ func (a *acquisition) again(ctx context.Context) (acquired, error) {
 
 // look notes what owner hash and stream know: the epochs, for the mint to be above them, and the tick.
 func (a *acquisition) look(ctx context.Context) error {
-	return a.title.retry(ctx, func() error {
+	return a.ownership.retry(ctx, func() error {
 		// A master that hangs is soon replaced, but a client that waits for its answer does not notice.
 		ctx, cancel := context.WithTimeout(ctx, a.cfg.CommitTimeout)
 		defer cancel()
@@ -124,7 +124,7 @@ func (a *acquisition) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		a.title.saw(now.Epoch, last.Epoch)
+		a.ownership.saw(now.Epoch, last.Epoch)
 		if !a.history.Saw(now.Tick) {
 			a.cfg.Logger.Error("the tick of the owner hash cannot be; it is ignored", "tick", now.Tick)
 		}
@@ -134,7 +134,7 @@ func (a *acquisition) look(ctx context.Context) error {
 
 // read makes the history the stream's. A state that was folded before an operator said what to leave out has it.
 func (a *acquisition) read(ctx context.Context, wait func() durable.State) error {
-	a.steps.Warm = len(a.title.skip) == 0 && a.history.Warm && a.catchUp(ctx) && a.history.Doubt == nil
+	a.steps.Warm = len(a.ownership.skip) == 0 && a.history.Warm && a.catchUp(ctx) && a.history.Doubt == nil
 	if !a.steps.Warm {
 		h, err := a.recover(ctx)
 		if err == nil {

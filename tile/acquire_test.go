@@ -74,7 +74,7 @@ func TestAcquisitionFromEachSource(t *testing.T) {
 		word(t, b, "y")
 
 		f, rules := s.processor(t, "f:1", Config{Follow: true})
-		f.desk.enter(Following, 0)
+		f.inbox.enter(Following, 0)
 		_, err := f.follower.pass(t.Context())
 		require.NoError(t, err)
 		word(t, b, "z")
@@ -83,7 +83,7 @@ func TestAcquisitionFromEachSource(t *testing.T) {
 		assert.Equal(t, "xyz", rules.state)
 		before := f.history.Position
 
-		f.desk.enter(Healing, 3)
+		f.inbox.enter(Healing, 3)
 		got = acquire(t, f, fromMemory)
 		assert.Nil(t, got.claim)
 		assert.Equal(t, fence.Epoch(4), got.at.Epoch)
@@ -108,14 +108,14 @@ func TestAcquisitionFromMemoryYieldsToALaterHistory(t *testing.T) {
 		word(t, b, "y")
 		s.seams.Authority = memfence.NewAuthority()
 		a.seams.Authority = s.seams.Authority
-		_, err := s.seams.Authority.Claim(t.Context(), fence.Claim{Tile: 7, Contact: "a:1", ID: a.title.grant.ID})
+		_, err := s.seams.Authority.Claim(t.Context(), fence.Claim{Tile: 7, Contact: "a:1", ID: a.ownership.grant.ID})
 		require.NoError(t, err)
 
-		a.desk.enter(Healing, 1)
+		a.inbox.enter(Healing, 1)
 		got := acquire(t, a, fromMemory)
 		assert.Equal(t, fromStore, got.source)
 		assert.Equal(t, "xy", rules.state)
-		assert.Greater(t, got.at.Epoch, b.title.grant.Epoch)
+		assert.Greater(t, got.at.Epoch, b.ownership.grant.Epoch)
 	})
 }
 
@@ -128,7 +128,7 @@ func TestAcquisitionGivesUpInTimeUnlessItHasServed(t *testing.T) {
 		_, err := a.acquisition.run(t.Context(), fromStore)
 		require.ErrorIs(t, err, fence.ErrNotApplied)
 		assert.InDelta(t, 3, time.Since(began).Seconds(), 3)
-		a.title.served = true
+		a.ownership.served = true
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		_, err = a.acquisition.run(ctx, fromStore)
@@ -148,7 +148,7 @@ func (m *mute) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error)
 func TestTitleIsAboveAllThatWasSeen(t *testing.T) {
 	s := newStores()
 	p, _ := s.processor(t, "a:1", Config{})
-	held := p.title
+	held := p.ownership
 	held.saw(41, 7)
 	require.NoError(t, held.acquire(t.Context()))
 	assert.Equal(t, fence.Epoch(42), held.grant.Epoch)
@@ -158,16 +158,16 @@ func TestTitleIsAboveAllThatWasSeen(t *testing.T) {
 
 	p, _ = s.processor(t, "b:1", Config{})
 	var lost *fence.LostError
-	require.ErrorAs(t, p.title.acquire(t.Context()), &lost)
+	require.ErrorAs(t, p.ownership.acquire(t.Context()), &lost)
 	assert.Equal(t, "a:1", lost.Current.Contact)
 	p, _ = s.processor(t, "b:1", Config{TakeOver: true})
-	require.NoError(t, p.title.acquire(t.Context()))
+	require.NoError(t, p.ownership.acquire(t.Context()))
 	assert.ErrorIs(t, held.verify(t.Context(), fence.Owner{}), ErrSuperseded)
 	assert.ErrorIs(t, held.acquire(t.Context()), ErrSuperseded)
 	held.grant.Epoch = 99
 	assert.Equal(t, errForgotten, held.verify(t.Context(), fence.Owner{}))
-	p.title.release(t.Context())
-	g, err := p.title.record(t.Context())
+	p.ownership.release(t.Context())
+	g, err := p.ownership.record(t.Context())
 	require.NoError(t, err)
 	assert.False(t, g.Held())
 }

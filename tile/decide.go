@@ -18,8 +18,8 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration) {
 	} else {
 		b, left = o.decide(subs)
 	}
-	o.desk.requeue(left)
-	o.desk.holds(len(subs) - len(left))
+	o.inbox.requeue(left)
+	o.inbox.holds(len(subs) - len(left))
 	return b, time.Since(began)
 }
 
@@ -78,7 +78,7 @@ func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch,
 			intents = append(intents, subs[i].intent)
 		}
 	}
-	batch, outcomes, err := o.asking.resolve(intents)
+	batch, outcomes, err := o.resolver.resolve(intents)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ const (
 
 // dilation is the pace of an owner's ticks, the usual one at first.
 type dilation struct {
-	*core
+	*base
 	pace     float64 // how many tick intervals a tick lasts; zero: 1
 	calm     int     // ticks in a row that had time at the next higher pace
 	announce bool
@@ -61,7 +61,7 @@ func (d *dilation) adapt(took time.Duration) {
 func (d *dilation) set(pace float64) {
 	before := cmp.Or(d.pace, 1)
 	d.pace, d.announce = pace, true
-	d.desk.update(func(s *Status) { s.Dilation = pace })
+	d.inbox.update(func(s *Status) { s.Dilation = pace })
 	switch {
 	case before == 1:
 		d.cfg.Logger.Warn("ticks take longer than they may: the tile's time is dilated", "pace", pace, "tick",

@@ -36,7 +36,7 @@ const divergenceCauses = "Resolve that changes the state; time, chance or the or
 	"kept from Resolve; hosts that run different versions of the rules; test them with tile/tiletest"
 
 // compared reports what came of comparing the states.
-func (c *core) compared() {
+func (c *base) compared() {
 	h := c.history
 	d := h.Doubt
 	if d == nil {

@@ -79,8 +79,8 @@
 // The package's files depend on each other in one direction. From the bottom up:
 //
 //   - vocabulary: intent, rules, takeover, durability, state, hooks, config;
-//   - desk, where other goroutines leave intents and calls, and read the status;
-//   - back ends: core (commits), title (the authority);
+//   - inbox, where other goroutines leave intents and calls, and read the status;
+//   - back ends: base (commits), ownership (the authority);
 //   - acquisition, the one way to become the owner: install (which state, and how), acquire (an epoch, a history from
 //     a source, an install);
 //   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile

@@ -16,8 +16,8 @@ import (
 // tileFollower keeps a tile's state up to date while another processor owns it, and takes the tile over when it has a
 // reason to.
 type tileFollower struct {
-	*core
-	title       *title
+	*base
+	ownership   *ownership
 	acquisition *acquisition
 
 	damaged bool // the history could not be read, and that was logged
@@ -46,8 +46,8 @@ func (f *tileFollower) suspect(why Suspicion) suspicion {
 // what it cannot read now it may be able to read later.
 func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err error) {
 	for {
-		f.desk.enter(Following, f.title.grant.Epoch)
-		f.desk.sendAway()
+		f.inbox.enter(Following, f.ownership.grant.Epoch)
+		f.inbox.sendAway()
 		s, err := f.follow(ctx)
 		if err != nil {
 			return got, nil, err
@@ -56,7 +56,7 @@ func (f *tileFollower) run(ctx context.Context) (got acquired, done func(), err 
 			return got, done, nil
 		}
 		if ctx.Err() != nil {
-			f.title.release(ctx)
+			f.ownership.release(ctx)
 			return got, nil, errDrained
 		}
 		if errors.Is(err, ErrQuarantined) {
@@ -71,29 +71,29 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 	wait, _ := f.pace()
 	timer := time.NewTimer(turn.Phase(f.tile, wait))
 	defer timer.Stop()
-	var report *deathReport // nil: there is none to look into
+	var report *gossipSuspicion // nil: there is none to look into
 	for {
 		select {
 		case <-ctx.Done():
 			return suspicion{}, errDrained
-		case i := <-f.desk.inspections:
-			i.done <- f.desk.redirected()
+		case i := <-f.inbox.inspections:
+			i.done <- f.inbox.redirected()
 			continue
-		case d := <-f.desk.drains:
+		case d := <-f.inbox.drains:
 			if d.successor == "" {
 				d.answer <- nil
 				return suspicion{}, errDrained
 			}
-			d.answer <- f.desk.redirected()
+			d.answer <- f.inbox.redirected()
 			continue
-		case why := <-f.desk.takeOvers:
+		case why := <-f.inbox.takeOvers:
 			if why != OwnerDied || f.watch.Epoch() == 0 {
 				return f.suspect(why), nil
 			}
 			if report != nil {
 				continue // however many there are, the tile is read no more often for them
 			}
-			report = &deathReport{suspicion: f.suspect(why)}
+			report = &gossipSuspicion{suspicion: f.suspect(why)}
 		case <-timer.C:
 		}
 		n, err := f.pass(ctx)
@@ -131,7 +131,7 @@ func (f *tileFollower) giveUp(ctx context.Context, err error) error {
 		failure = f.acquisition.replay(&h.Snapshot, h.Entries)
 	}
 	f.watch.Silent = 0 // should the quarantine fail
-	return f.title.quarantine(ctx, f.watch.Epoch(), failure)
+	return f.ownership.quarantine(ctx, f.watch.Epoch(), failure)
 }
 
 // nextPass is how long the follower waits after a pass that found n new entries, having waited wait before it.
@@ -193,8 +193,8 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	h.Seen = h.Tick
 	h.Heat.Decay(h.Tick)
 	f.watch.Wrote = h.Position.Epoch
-	f.title.saw(f.watch.Epoch())
-	f.desk.update(func(s *Status) {
+	f.ownership.saw(f.watch.Epoch())
+	f.inbox.update(func(s *Status) {
 		s.Position, s.Tick, s.Owner, s.Heat = h.Position, h.Tick, f.watch.Latest(), h.Heat.Value
 		s.Silent = f.watch.Silent
 	})
@@ -229,7 +229,7 @@ func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, don
 	a := f.acquisition
 	a.steps, a.lapped = TakeoverInfo{Tile: f.tile, Why: s.why, Silent: s.silent}, s.began
 	if f.cfg.Pace != nil {
-		if done, err = f.cfg.Pace(ctx, f.desk.read(), s.why); err != nil {
+		if done, err = f.cfg.Pace(ctx, f.inbox.read(), s.why); err != nil {
 			return got, nil, err
 		}
 		if done != nil {
@@ -239,7 +239,7 @@ func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, don
 	}
 	if err = f.lookAgain(ctx, s); err == nil {
 		if got, err = a.run(ctx, fromStore); err == nil {
-			f.desk.resume()
+			f.inbox.resume()
 			f.failed = 0
 			return got, done, nil
 		}
@@ -256,7 +256,7 @@ var errRecovered = errors.New("the tile has an owner that is alive")
 // lookAgain brings the state up to date once more, so that little is left to be read when the epoch is minted. A
 // follower that cannot read the tile, or its journal, does not take it from an owner that can.
 func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
-	err := f.title.retry(ctx, func() error {
+	err := f.ownership.retry(ctx, func() error {
 		if _, err := f.pass(ctx); err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
 	}
 	switch moved := f.watch.Epoch() != s.of; {
 	case s.why == SilentOwner || s.why == OwnerDied && s.of > 0:
-		_, standing := f.desk.deathReported()
+		_, standing := f.inbox.deathReported()
 		if moved || !s.cutOff && f.watch.Silent < s.silent || s.cutOff && !standing {
 			return errRecovered
 		}
@@ -296,18 +296,18 @@ func (f *tileFollower) resign(s suspicion, err error) {
 			f.failed++
 			f.rest = time.Now().Add(claimBackoff(patientAfter + f.failed))
 		}
-		if f.title.grant.Epoch > 0 {
-			f.watch.Rival = f.title.grant // taken over from at the next attempt
+		if f.ownership.grant.Epoch > 0 {
+			f.watch.Rival = f.ownership.grant // taken over from at the next attempt
 		}
 		f.history.Warm = false
 	}
 	f.cfg.Logger.Log(context.Background(), level, "tile not taken over; it is followed", "why", s.why, "error", err)
-	f.title.grant, f.title.skip, f.watch.Silent = fence.Grant{}, nil, 0
-	f.desk.update(func(st *Status) { st.Owner = f.watch.Latest() })
+	f.ownership.grant, f.ownership.skip, f.watch.Silent = fence.Grant{}, nil, 0
+	f.inbox.update(func(st *Status) { st.Owner = f.watch.Latest() })
 	select {
-	case why := <-f.desk.takeOvers:
+	case why := <-f.inbox.takeOvers:
 		if why == HandedOver || why == Ordered {
-			f.desk.order(why) // asked for since; the owner that died may have been another
+			f.inbox.order(why) // asked for since; the owner that died may have been another
 		}
 	default:
 	}

@@ -18,15 +18,15 @@ var errHandedOver = errors.New("handed over")
 // snapshot and releases the tile; each of the two within DrainTimeout. A batch still pending by then stays
 // unresolved, and the tile with its record, for the next owner to take over. The error is never nil.
 func (o *tileOwner) drain(ctx context.Context) error {
-	o.desk.enter(Draining, o.title.grant.Epoch)
+	o.inbox.enter(Draining, o.ownership.grant.Epoch)
 	err := o.settleConfirmed(ctx)
 	switch {
 	case err == nil:
 	case !errors.Is(err, errUnsettled):
 		return err
-	case o.pending != nil || o.desk.read().State != Draining:
+	case o.pending != nil || o.inbox.read().State != Draining:
 		o.cfg.Logger.Warn("tile stopped before its last batch was resolved", "waited", o.cfg.DrainTimeout)
-		o.title.unreleased = err
+		o.ownership.unreleased = err
 		return errDrained
 	default:
 		o.cfg.Logger.Warn("tile stopped before every replica had confirmed its last batches",
@@ -35,14 +35,14 @@ func (o *tileOwner) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
 	defer cancel()
 	o.snapshots.flush(ctx, o.settled)
-	o.title.release(ctx)
+	o.ownership.release(ctx)
 	return errDrained
 }
 
 // handOver gives the tile to a named successor. On return with nil the processor is serving again; otherwise the
 // error ends it. The caller is answered within DrainTimeout for the last tick and as much for the successor.
 func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
-	o.desk.enter(Draining, o.title.grant.Epoch)
+	o.inbox.enter(Draining, o.ownership.grant.Epoch)
 	stays := o.settleConfirmed(ctx)
 	if stays != nil && !errors.Is(stays, errUnsettled) {
 		d.answer <- redirected(stays)
@@ -53,14 +53,14 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 		if err := o.finishRepair(ctx); err != nil {
 			return err
 		}
-		o.desk.enter(Serving, o.title.grant.Epoch)
+		o.inbox.enter(Serving, o.ownership.grant.Epoch)
 		return nil
 	}
 	if stays == nil {
 		stays = o.askSuccessor(ctx, d.successor)
 		err := o.successorOf(ctx, d.successor, stays)
 		if errors.Is(err, errHandedOver) {
-			o.cfg.Logger.Info("tile handed over", "epoch", o.title.grant.Epoch, "successor", d.successor,
+			o.cfg.Logger.Info("tile handed over", "epoch", o.ownership.grant.Epoch, "successor", d.successor,
 				"at", o.history.Position)
 			d.answer <- nil
 			return err
@@ -73,10 +73,10 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 			stays = fmt.Errorf("tile %s: %s says that it has taken over, and the authority does not know of it", o.tile,
 				d.successor)
 		}
-		o.cfg.Logger.Warn("successor did not take the tile; it stays", "epoch", o.title.grant.Epoch,
+		o.cfg.Logger.Warn("successor did not take the tile; it stays", "epoch", o.ownership.grant.Epoch,
 			"successor", d.successor, "error", stays)
 	}
-	o.desk.enter(Serving, o.title.grant.Epoch)
+	o.inbox.enter(Serving, o.ownership.grant.Epoch)
 	d.answer <- stays
 	return nil
 }
@@ -134,7 +134,7 @@ func (o *tileOwner) settleConfirmed(ctx context.Context) error {
 // the queue.
 func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
-	h := Handover{Tile: o.tile, Epoch: o.title.grant.Epoch, Position: o.history.Position, From: o.contact,
+	h := Handover{Tile: o.tile, Epoch: o.ownership.grant.Epoch, Position: o.history.Position, From: o.contact,
 		To: successor}
 	answer := make(chan error, 1)
 	o.beside.Go(func() {
@@ -145,7 +145,7 @@ func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 		select {
 		case err := <-answer:
 			return err
-		case i := <-o.desk.inspections:
+		case i := <-o.inbox.inspections:
 			o.inspected(i)
 		case r := <-o.snapshots.results:
 			o.snapshots.done(r)
@@ -165,15 +165,15 @@ func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 // that cannot be asked leaves it at what the successor said. If that was an error the owner goes on: should the
 // successor have installed itself, the store will refuse the next commit and say so.
 func (o *tileOwner) successorOf(ctx context.Context, successor string, asked error) error {
-	g, err := o.title.record(context.WithoutCancel(ctx))
+	g, err := o.ownership.record(context.WithoutCancel(ctx))
 	switch {
-	case err == nil && o.title.holds(g):
+	case err == nil && o.ownership.holds(g):
 		return nil
-	case err == nil && g.Epoch > o.title.grant.Epoch && g.Contact == successor:
+	case err == nil && g.Epoch > o.ownership.grant.Epoch && g.Contact == successor:
 		o.successor = watch.OwnerOf(g)
 		return errHandedOver
-	case err == nil && g.Epoch >= o.title.grant.Epoch:
-		return o.title.supersededBy(watch.OwnerOf(g))
+	case err == nil && g.Epoch >= o.ownership.grant.Epoch:
+		return o.ownership.supersededBy(watch.OwnerOf(g))
 	case asked != nil:
 		return nil //nolint:nilerr // an authority that cannot be asked; see above
 	}

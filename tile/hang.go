@@ -43,7 +43,7 @@ func (a *acquisition) quarantineHung(ctx context.Context) error {
 	a.replays.dog.Inspect(func(took time.Duration) {
 		failed = &replayError{RulesError: a.replays.failure(took), at: a.replays.at}
 	})
-	return a.title.quarantine(ctx, a.title.grant.Epoch, failed)
+	return a.ownership.quarantine(ctx, a.ownership.grant.Epoch, failed)
 }
 
 // rejections is how often an owner whose rules do not return presents its last batch.

@@ -20,7 +20,7 @@ const stuckAfter = 2 * time.Second
 // owner whose rules are slow is late, not dead, and a follower that took the tile from it would be as slow. Rules that
 // do not return lose their tile. Nothing else may be committed while a refresh is under way.
 type heartbeat struct {
-	*core
+	*base
 	dog *watchdog.Watchdog // guards the rest
 
 	ctx   context.Context
@@ -31,8 +31,8 @@ type heartbeat struct {
 	limit time.Duration // after which the rules are given up
 }
 
-func newHeartbeat(c *core) *heartbeat {
-	h := &heartbeat{core: c}
+func newHeartbeat(c *base) *heartbeat {
+	h := &heartbeat{base: c}
 	h.dog = watchdog.New(c.cfg.quiet(), h.beat)
 	return h
 }
@@ -63,7 +63,7 @@ func (h *heartbeat) beat(took time.Duration) bool {
 			h.cfg.Logger.Warn("the game's rules do not return", "tick", e.Tick, "call", e.Call, "error", e,
 				"given_up_after", h.limit)
 		}
-		h.desk.update(func(s *Status) { s.Failure, s.FailedAt = e, time.Now() })
+		h.inbox.update(func(s *Status) { s.Failure, s.FailedAt = e, time.Now() })
 	}
 	h.beats++
 	c := h.next

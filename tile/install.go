@@ -28,9 +28,9 @@ const readTimeout = 2 * time.Second
 // that was read, or rebases the tile where the state is not the stream's: a new tile, one restored from its durable
 // state, or one that a living owner restores from memory.
 type acquisition struct {
-	*core
-	title   *title
-	durable *durable.Store
+	*base
+	ownership *ownership
+	durable   *durable.Store
 
 	reached  fence.Seq       // the highest sequence that a refusal or the durable store has shown
 	replaces *fence.Position // where the history ends that an owner replaces from memory; nil: it cannot be read
@@ -60,8 +60,8 @@ var errOutlived = fmt.Errorf("another owner came after this one: %w", errStartOv
 
 // enter enters a state of a first acquisition. A processor that has served stays in Healing.
 func (a *acquisition) enter(s State) {
-	if !a.title.served {
-		a.desk.enter(s, a.title.grant.Epoch)
+	if !a.ownership.served {
+		a.inbox.enter(s, a.ownership.grant.Epoch)
 	}
 }
 
@@ -74,7 +74,7 @@ func (a *acquisition) lap(step *time.Duration) {
 
 // saw notes the epochs and the sequence that a store knows.
 func (a *acquisition) saw(o fence.Owner) {
-	a.title.saw(o.Epoch, o.Position.Epoch)
+	a.ownership.saw(o.Epoch, o.Position.Epoch)
 	if o.Position.Seq <= fence.FarSeq {
 		a.reached = max(a.reached, o.Position.Seq)
 	}
@@ -92,14 +92,14 @@ func (a *acquisition) impossible(at fence.Position) error {
 // takeJournal seals the journal under this processor's epoch and reads how far the durable state goes. errStartOver, or
 // a *SupersededError, if a later owner has sealed it.
 func (a *acquisition) takeJournal(ctx context.Context) (c durable.State, err error) {
-	err = a.title.retry(ctx, func() (err error) {
-		c, err = a.durable.Take(ctx, a.title.grant.Epoch)
+	err = a.ownership.retry(ctx, func() (err error) {
+		c, err = a.durable.Take(ctx, a.ownership.grant.Epoch)
 		return err
 	})
 	switch {
 	case errors.Is(err, fence.ErrStale):
-		return c, a.contested(ctx, refusedByJournal(err, a.tile, a.title.grant.Epoch, a.history.Position))
-	case err == nil && c.At.Epoch >= a.title.grant.Epoch:
+		return c, a.contested(ctx, refusedByJournal(err, a.tile, a.ownership.grant.Epoch, a.history.Position))
+	case err == nil && c.At.Epoch >= a.ownership.grant.Epoch:
 		a.saw(fence.Owner{Position: c.At}) // the authority had forgotten epochs
 		return c, errOutlived
 	}
@@ -111,14 +111,14 @@ func (a *acquisition) takeJournal(ctx context.Context) (c durable.State, err err
 // does not, and the next one is minted above it; or the authority's error.
 func (a *acquisition) contested(ctx context.Context, refused *fence.RefusedError) error {
 	a.saw(refused.Current)
-	if err := a.title.verify(ctx, refused.Current); err != nil && !errors.Is(err, errForgotten) {
+	if err := a.ownership.verify(ctx, refused.Current); err != nil && !errors.Is(err, errForgotten) {
 		return err
 	}
 	last := refused.Current.Position
 	// A batch of this very epoch is another owner's, also when its owner hash is gone and names it no more: what this
 	// processor writes first under an epoch is not refused as stale by what it has written.
-	later := a.title.outlived(refused) || last.Epoch == a.title.grant.Epoch
-	if a.title.served && later && !last.IsZero() {
+	later := a.ownership.outlived(refused) || last.Epoch == a.ownership.grant.Epoch
+	if a.ownership.served && later && !last.IsZero() {
 		return errOutlived
 	}
 	return errStartOver
@@ -126,7 +126,7 @@ func (a *acquisition) contested(ctx context.Context, refused *fence.RefusedError
 
 // recover reads snapshot and tail.
 func (a *acquisition) recover(ctx context.Context) (h stream.Recovery, err error) {
-	err = a.title.retry(ctx, func() (err error) {
+	err = a.ownership.retry(ctx, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		h, err = stream.Recover(ctx, a.seams.Log, a.tile)
@@ -153,7 +153,7 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 			return a.withLaterCheckpoint(ctx, c, how)
 		}
 	}
-	if len(a.title.skip) > 0 {
+	if len(a.ownership.skip) > 0 {
 		return a.skipped(ctx, c)
 	}
 	a.enter(Installing)
@@ -187,7 +187,7 @@ func (a *acquisition) judge(ctx context.Context, c *durable.State) (durable.Stan
 func (a *acquisition) withLaterCheckpoint(ctx context.Context, c durable.State, how durable.Standing) (acquired,
 	error) {
 	ends := a.history.Position
-	if a.title.saw(c.At.Epoch); c.At.Epoch >= a.title.grant.Epoch {
+	if a.ownership.saw(c.At.Epoch); c.At.Epoch >= a.ownership.grant.Epoch {
 		return acquired{}, errStartOver
 	}
 	if how == durable.Ahead {
@@ -211,7 +211,7 @@ func (a *acquisition) readDurable(ctx context.Context, c durable.State) (durable
 	if a.cfg.Checkpoint == nil || c.Err == nil {
 		return c, nil
 	}
-	err := a.title.retry(ctx, func() (err error) {
+	err := a.ownership.retry(ctx, func() (err error) {
 		c, err = a.durable.Read(ctx)
 		return err
 	})
@@ -226,20 +226,20 @@ func (a *acquisition) readDurable(ctx context.Context, c durable.State) (durable
 func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acquired, error) {
 	// Without a checkpoint it is unknown how far earlier owners came. Each may have committed for a while
 	// before its history was lost, so each epoch before this one moves the beginning up.
-	seq := fence.Seq(1) + fence.Seq(a.title.grant.Epoch-1)*fence.RebaseJump
+	seq := fence.Seq(1) + fence.Seq(a.ownership.grant.Epoch-1)*fence.RebaseJump
 	last, err := a.seams.Log.Last(ctx, a.tile)
 	if err != nil {
 		return acquired{}, err
 	}
 	if a.orphaned++; !last.IsZero() && a.orphaned < orphanedBeforeBelieved {
-		a.title.saw(last.Epoch)
+		a.ownership.saw(last.Epoch)
 		return acquired{}, errStartOver
 	}
 	if c, err = a.readDurable(ctx, c); err != nil {
 		return acquired{}, err
 	}
 	if c.Found {
-		if a.title.saw(c.At.Epoch); c.At.Epoch >= a.title.grant.Epoch {
+		if a.ownership.saw(c.At.Epoch); c.At.Epoch >= a.ownership.grant.Epoch {
 			return acquired{}, errStartOver
 		}
 		seq = c.At.Seq + fence.RebaseJump
@@ -274,8 +274,8 @@ func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, he
 	switch {
 	case a.writesThrough() && c.At.Epoch > held:
 		return acquired{}, errOutlived
-	case c.At.Epoch >= a.title.grant.Epoch:
-		a.title.saw(c.At.Epoch)
+	case c.At.Epoch >= a.ownership.grant.Epoch:
+		a.ownership.saw(c.At.Epoch)
 		return acquired{}, errStartOver
 	}
 	return a.rebase(ctx, max(a.reached, a.history.Position.Seq, c.At.Seq)+fence.RebaseJump, a.replaces)
@@ -290,13 +290,13 @@ func (a *acquisition) install(ctx context.Context) (got acquired, err error) {
 			return got, err
 		}
 	}
-	_, claim, err := (&stream.Batch{Claim: a.title.grant.ID}).Encode()
+	_, claim, err := (&stream.Batch{Claim: a.ownership.grant.ID}).Encode()
 	if err != nil {
 		return got, err
 	}
-	c := fence.Commit{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Prev: a.history.Position,
+	c := fence.Commit{Tile: a.tile, Epoch: a.ownership.grant.Epoch, Contact: a.contact, Prev: a.history.Position,
 		Tick: a.history.Tick, At: time.Now(), Private: claim, Install: true, Replicas: fence.AllReplicas}
-	err = a.title.retry(ctx, func() error {
+	err = a.ownership.retry(ctx, func() error {
 		r, err := a.commit(ctx, c)
 		a.presented(c.Next(), err)
 		switch {
@@ -326,11 +326,11 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 	if err != nil {
 		return got, err
 	}
-	r := fence.Rebase{Tile: a.tile, Epoch: a.title.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
+	r := fence.Rebase{Tile: a.tile, Epoch: a.ownership.grant.Epoch, Contact: a.contact, Seq: seq, Tick: a.history.Tick,
 		At: time.Now(), Blob: blob,
 		Replicas: fence.AllReplicas, Replaces: replaces}
 	told := false
-	err = a.title.retry(ctx, func() error {
+	err = a.ownership.retry(ctx, func() error {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.CommitTimeout)
 		receipt, err := a.seams.Store.Rebase(attempt, r)
 		cancel()
@@ -344,13 +344,13 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 		} else if ok && errors.Is(err, fence.ErrBehind) {
 			a.report(err)
 			a.saw(refused.Current)
-			if a.title.served && a.title.goneOn(refused) {
+			if a.ownership.served && a.ownership.goneOn(refused) {
 				return a.giveWayOrAsk(ctx, refused)
 			}
 			a.replaces = &refused.Current.Position
 			return errStartOver
 		}
-		if damage, ok := errors.AsType[*fence.CorruptError](err); ok && a.title.served {
+		if damage, ok := errors.AsType[*fence.CorruptError](err); ok && a.ownership.served {
 			// This owner's state is the best there is, so it waits until an operator has removed what no rebase
 			// replaces.
 			if !told {
@@ -376,12 +376,12 @@ func (a *acquisition) giveWay(ctx context.Context, now fence.Owner) error {
 		return err
 	}
 	a.cfg.Logger.Error("another owner has gone on with the tile from before this one; that is kept, and what this one "+
-		"has committed is lost", "epoch", a.title.grant.Epoch, "at", a.history.Position, "other", now.Position,
+		"has committed is lost", "epoch", a.ownership.grant.Epoch, "at", a.history.Position, "other", now.Position,
 		"owner", now.Contact)
 	if !now.Present() {
 		return errOutlived
 	}
-	return a.title.supersededBy(now)
+	return a.ownership.supersededBy(now)
 }
 
 // giveWayOrAsk is giveWay for an owner that presents its rebase again while that is not decided: not before the
@@ -391,8 +391,8 @@ func (a *acquisition) giveWayOrAsk(ctx context.Context, refused *fence.RefusedEr
 	if !retry.Able(undecided) {
 		return undecided
 	}
-	err := a.title.retry(ctx, func() error {
-		if err := a.title.verify(ctx, refused.Current); !errors.Is(err, errForgotten) {
+	err := a.ownership.retry(ctx, func() error {
+		if err := a.ownership.verify(ctx, refused.Current); !errors.Is(err, errForgotten) {
 			return err
 		}
 		return nil
@@ -439,7 +439,7 @@ func (a *acquisition) loss(c *durable.State, ownerHash bool) *RestoredInfo {
 			i.LostTicks = min(i.LostTicks, played)
 		}
 		// each owner since may have begun with one out of turn
-		i.LostTicks += fence.Tick(a.title.grant.Epoch - c.At.Epoch)
+		i.LostTicks += fence.Tick(a.ownership.grant.Epoch - c.At.Epoch)
 	}
 	i.LostFor = time.Duration(i.LostTicks) * a.cfg.TickInterval
 	return i

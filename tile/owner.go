@@ -15,11 +15,11 @@ import (
 // tileOwner plays a tile's ticks and commits their batches. A batch whose outcome is unknown stays pending and is
 // presented again, and no tick is played before it is resolved: the tile freezes rather than fork.
 type tileOwner struct {
-	*core
-	title       *title
+	*base
+	ownership   *ownership
 	acquisition *acquisition
 	snapshots   *snapshots
-	lapse       *lapse
+	recordCheck *recordCheck
 
 	pending *pendingBatch
 	kept    history.Kept
@@ -32,7 +32,7 @@ type tileOwner struct {
 
 	successor fence.Owner // which the tile was handed to
 	heartbeat *heartbeat
-	asking    asking
+	resolver  resolver
 	portion   portion
 	dilation  dilation
 
@@ -43,7 +43,7 @@ type tileOwner struct {
 // begin makes the processor the serving owner of what was acquired, in the state that it was in.
 func (o *tileOwner) begin(got acquired, as State) {
 	o.settled, o.later = o.history.Tick, watch.Owner{}
-	o.lapse.begin()
+	o.recordCheck.begin()
 	o.snapshots.tick = o.history.Tick // the owner before has saved what was due
 	o.kept.Clear()
 	if got.claim != nil {
@@ -51,12 +51,12 @@ func (o *tileOwner) begin(got acquired, as State) {
 	} else {
 		o.snapshots.at = got.at
 	}
-	o.title.skip = nil
+	o.ownership.skip = nil
 	o.dilation.announce = true
-	o.title.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
+	o.ownership.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
-	o.desk.resume()
-	o.desk.enter(as, o.title.grant.Epoch)
+	o.inbox.resume()
+	o.inbox.enter(as, o.ownership.grant.Epoch)
 	if got.voided != nil {
 		hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rebased: true, Voided: *got.voided, At: got.at})
 	}
@@ -81,7 +81,7 @@ func (o *tileOwner) restored(i RestoredInfo) {
 // not be remembered, and keeps back all but the first of a repeated action: the repetition waits in the queue for the
 // first one's outcome.
 func (o *tileOwner) admit() []submission {
-	queue := o.desk.take(min(o.portion.next(), o.cfg.QueueLimit-o.cfg.QueueLimit/4))
+	queue := o.inbox.take(min(o.portion.next(), o.cfg.QueueLimit-o.cfg.QueueLimit/4))
 	if len(queue) == 0 {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (o *tileOwner) admit() []submission {
 			subs = append(subs, s)
 		}
 	}
-	o.desk.requeue(repeated)
+	o.inbox.requeue(repeated)
 	if refused {
 		n, bytes := h.Actions.Size()
 		o.reminder.Error("tile remembers as many actions as fit, of all or of one actor; it refuses new ones until "+
@@ -136,7 +136,7 @@ func (o *tileOwner) stalled() bool {
 	full := o.history.Bound.Full()
 	if full != o.full {
 		o.full = full
-		o.desk.update(func(s *Status) { s.StreamFull = full })
+		o.inbox.update(func(s *Status) { s.StreamFull = full })
 		if full {
 			o.cfg.Logger.Error("stream is full and no snapshot covers it: the tile stalls",
 				"limit", o.cfg.MaxStreamBytes)
@@ -176,7 +176,7 @@ func (o *tileOwner) form(subs []submission, batch stream.Batch, outcomes []strea
 
 // next is a commit of nothing at the end of the history.
 func (o *tileOwner) next() fence.Commit {
-	return fence.Commit{Tile: o.tile, Epoch: o.title.grant.Epoch, Contact: o.contact, Prev: o.history.Position,
+	return fence.Commit{Tile: o.tile, Epoch: o.ownership.grant.Epoch, Contact: o.contact, Prev: o.history.Position,
 		Tick: o.history.Tick}
 }
 
@@ -194,7 +194,7 @@ func (o *tileOwner) needed(b *pendingBatch) int {
 func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool) error {
 	b, h := o.pending, o.history
 	o.later = watch.Owner{}
-	o.desk.resume()
+	o.inbox.resume()
 	if err := o.fold(ctx, r.Position); err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	for i, s := range b.submissions {
 		s.answer(b.outcomes[i], nil)
 	}
-	o.desk.holds(0)
+	o.inbox.holds(0)
 	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))
 	return nil
 }
@@ -240,7 +240,7 @@ func (o *tileOwner) keep(c fence.Commit) {
 		o.cfg.Logger.Warn("tile forgets batches that no replica has confirmed; losing them ends in a rebase",
 			"kept", len(o.kept.Batches), "bytes", o.kept.Bytes, "forgotten", forgotten[0])
 	}
-	o.desk.update(func(s *Status) { s.Forgotten += int64(len(forgotten)) })
+	o.inbox.update(func(s *Status) { s.Forgotten += int64(len(forgotten)) })
 	for _, at := range forgotten {
 		if f := o.cfg.Hooks.Forgotten; f != nil {
 			f(o.tile, at)
@@ -252,7 +252,7 @@ func (o *tileOwner) keep(c fence.Commit) {
 func (o *tileOwner) moveTo(at fence.Position) {
 	h := o.history
 	h.Position = at
-	o.desk.update(func(s *Status) {
+	o.inbox.update(func(s *Status) {
 		s.Position, s.Tick, s.Heat = at, h.Tick, h.Heat.Value
 		s.Pending, s.Kept = o.pending != nil, len(o.kept.Batches)
 		if !s.Pending {

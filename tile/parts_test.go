@@ -29,7 +29,7 @@ func (l *letters) Apply(_ fence.Tick, events [][]byte) error {
 	return nil
 }
 
-func newTestDesk(t *testing.T, cfg Config) *desk {
+func newTestDesk(t *testing.T, cfg Config) *inbox {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	cfg.QueueLimit = max(cfg.QueueLimit, 2)

@@ -20,8 +20,8 @@ import (
 // Run does the work in its own goroutine; every other method is safe to call from any goroutine at any
 // time. See the package comment for the guarantees.
 type TileProcessor struct {
-	*core
-	title       *title
+	*base
+	ownership   *ownership
 	acquisition *acquisition
 	follower    *tileFollower
 	owner       *tileOwner
@@ -46,22 +46,22 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	}
 	c.Logger = c.Logger.With("tile", id)
 	guard := &guarded{rules: rules, tile: id}
-	all := &core{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
-		desk: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
+	all := &base{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
+		inbox: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
 	all.replays = newReplayWatch(all)
 	all.history.Watch, all.history.Actions.Interval = all.replays, c.TickInterval
-	right := &title{core: all}
-	acquire := &acquisition{core: all, title: right, durable: newDurable(id, &c)}
-	owner := &tileOwner{core: all, title: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		heartbeat: newHeartbeat(all), asking: asking{core: all}, dilation: dilation{core: all},
-		snapshots: &snapshots{core: all, results: make(chan snapshotResult, 1)},
-		lapse:     &lapse{core: all, title: right, answers: make(chan looked, 1)}}
+	right := &ownership{base: all}
+	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &c)}
+	owner := &tileOwner{base: all, ownership: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
+		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, dilation: dilation{base: all},
+		snapshots:   &snapshots{base: all, results: make(chan snapshotResult, 1)},
+		recordCheck: &recordCheck{base: all, ownership: right, answers: make(chan looked, 1)}}
 	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {
 		guard.announce = func() []byte { return owner.dilation.announcement(d) }
 	}
-	return &TileProcessor{core: all, title: right, acquisition: acquire,
-		follower: &tileFollower{core: all, title: right, acquisition: acquire}, owner: owner}, nil
+	return &TileProcessor{base: all, ownership: right, acquisition: acquire,
+		follower: &tileFollower{base: all, ownership: right, acquisition: acquire}, owner: owner}, nil
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every
@@ -78,7 +78,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 // Run. While it follows, none of these ends Run but a *QuarantinedError: after a take-over that fails the processor
 // follows again.
 func (p *TileProcessor) Run(ctx context.Context) error {
-	if !p.desk.begin() {
+	if !p.inbox.begin() {
 		return fence.ErrAlreadyRun
 	}
 	err := p.acquireWatched(ctx)
@@ -91,8 +91,9 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	p.finish(err)
 	p.owner.snapshots.wait()
 	p.beside.Wait()
-	if errors.Is(err, errDrained) && p.title.served && !p.title.released {
-		return &UnreleasedError{Tile: p.title.tile, Epoch: p.title.grant.Epoch, Err: cmp.Or(p.title.unreleased, err)}
+	if errors.Is(err, errDrained) && p.ownership.served && !p.ownership.released {
+		right := p.ownership
+		return &UnreleasedError{Tile: right.tile, Epoch: right.grant.Epoch, Err: cmp.Or(right.unreleased, err)}
 	}
 	if errors.Is(err, errDrained) || errors.Is(err, errHandedOver) {
 		return nil
@@ -127,7 +128,7 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 	if !p.cfg.Follow {
 		got, err := p.acquisition.run(ctx, fromStore)
 		if err != nil && ctx.Err() != nil {
-			p.title.release(ctx)
+			p.ownership.release(ctx)
 			return errDrained
 		}
 		if err == nil {
@@ -144,7 +145,7 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 	}
 	p.owner.begin(got, Serving)
 	i := p.acquisition.steps
-	i.Epoch = p.title.grant.Epoch
+	i.Epoch = p.ownership.grant.Epoch
 	p.cfg.Logger.Info("tile taken over", "epoch", i.Epoch, "why", i.Why, "silent", i.Silent, "asked", i.Asked,
 		"minted", i.Minted, "replayed", i.Replayed, "installed", i.Installed, "warm", i.Warm)
 	hook.Call(p.cfg.Hooks.TookOver, i)
@@ -162,7 +163,7 @@ func (p *TileProcessor) finish(err error) {
 	if p.owner.pending != nil {
 		pending = p.owner.pending.submissions
 	}
-	p.desk.close(p.title.grant.Epoch, successor, stoodDown, pending)
+	p.inbox.close(p.ownership.grant.Epoch, successor, stoodDown, pending)
 }
 
 // Submit queues an intent and waits for its outcome, which comes with the commit of the tick that
@@ -204,24 +205,24 @@ func (p *TileProcessor) Queue(ctx context.Context, in Intent, answered func(stre
 		return &fence.ArgumentError{Field: "tile", Value: in.Tile,
 			Want: "the tile this processor runs, " + p.tile.String()}
 	}
-	return p.desk.submit(ctx, in, answered)
+	return p.inbox.submit(ctx, in, answered)
 }
 
 // Status reports where the processor is. It may be called at any time, from any goroutine.
-func (p *TileProcessor) Status() Status { return p.desk.read() }
+func (p *TileProcessor) Status() Status { return p.inbox.read() }
 
 // Superseded is closed when the processor stands down because another owns the tile.
-func (p *TileProcessor) Superseded() <-chan struct{} { return p.desk.superseded }
+func (p *TileProcessor) Superseded() <-chan struct{} { return p.inbox.superseded }
 
 // Inspect runs f on the tick loop, between ticks, so that it may read the rules. It returns ctx's error
 // if the loop did not get to it, a *RulesError if f panics, and a *RedirectError once the processor has ended. A
 // follower refuses it in the same way, and so does an owner while it redirects: their state may be behind the owner's.
 func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Position)) error {
-	if err := p.desk.away(); err != nil {
+	if err := p.inbox.away(); err != nil {
 		return err
 	}
 	i := inspection{f: f, done: make(chan error, 1)}
-	if err := leave(ctx, p.desk, p.desk.inspections, i); err != nil {
+	if err := leave(ctx, p.inbox, p.inbox.inspections, i); err != nil {
 		return err
 	}
 	return <-i.done
@@ -230,11 +231,11 @@ func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Positio
 // TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
 // longer one, ignores it. OwnerDied is looked into first: the tile is claimed when its owner hash has not moved for
 // RefreshEvery+1 ticks, or when nobody has called OwnerLives for two ticks, at least a second.
-func (p *TileProcessor) TakeOver(why Suspicion) { p.desk.order(why) }
+func (p *TileProcessor) TakeOver(why Suspicion) { p.inbox.order(why) }
 
 // OwnerLives tells a follower that gossip sees a living member at the owner's contact: if TakeOver(OwnerDied) was
 // called before, the follower goes by the owner hash alone.
-func (p *TileProcessor) OwnerLives() { p.desk.trust() }
+func (p *TileProcessor) OwnerLives() { p.inbox.trust() }
 
 // Drain finishes the tile's work and ends the processor. With a successor it hands the tile over: it plays a last tick,
 // confirms it on every replica, and asks the process at successor to take over (Config.Handover). Intents that arrive
@@ -254,7 +255,7 @@ func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
 		return &fence.ArgumentError{Field: "Handover", Value: "nil", Want: "Config.Handover, to ask the successor with"}
 	}
 	d := drainCall{successor: successor, answer: make(chan error, 1)}
-	if err := leave(ctx, p.desk, p.desk.drains, d); err != nil {
+	if err := leave(ctx, p.inbox, p.inbox.drains, d); err != nil {
 		return err
 	}
 	select {
@@ -262,12 +263,12 @@ func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-p.desk.done: // the loop was left behind, in rules that do not return
+	case <-p.inbox.done: // the loop was left behind, in rules that do not return
 	}
 	select {
 	case err := <-d.answer:
 		return err
 	default:
-		return p.desk.redirected()
+		return p.inbox.redirected()
 	}
 }

@@ -43,7 +43,7 @@ const blameFor = time.Second
 // out. If the rules cannot fold what was committed, the error is a *replayError.
 func (a *acquisition) replay(s *fence.Snapshot, entries []fence.Entry) error {
 	h := a.history
-	h.Skip = a.title.skip
+	h.Skip = a.ownership.skip
 	defer func() { h.Skip = nil }()
 	err := h.Replay(s, entries)
 	if failed, ok := errors.AsType[*RulesError](err); ok && s != nil && (!s.IsZero() || len(entries) > 0) {
@@ -64,7 +64,7 @@ func (e *replayError) Unwrap() error { return e.RulesError }
 // quarantine puts the tile into quarantine if err is a *replayError, in place of the grant with the epoch given. The
 // error is a *QuarantinedError if that has succeeded. It fails if another process was granted the tile meanwhile, or if
 // the authority does not answer; then the tile is as it was, and the next process that replays it tries again.
-func (t *title) quarantine(ctx context.Context, epoch fence.Epoch, err error) error {
+func (t *ownership) quarantine(ctx context.Context, epoch fence.Epoch, err error) error {
 	failed, ok := errors.AsType[*replayError](err)
 	if !ok {
 		return err
@@ -95,23 +95,23 @@ func (t *title) quarantine(ctx context.Context, epoch fence.Epoch, err error) er
 		"has decided; see tilectl quarantine", "epoch", g.Epoch, "event", q.At, "reason", q.Reason, "by", q.By)
 	t.grant = fence.Grant{}
 	e := &QuarantinedError{Tile: t.tile, Epoch: g.Epoch, Quarantine: q, Err: failed.RulesError}
-	t.desk.quarantined(e)
+	t.inbox.quarantined(e)
 	hook.Call(t.cfg.Hooks.Quarantined, e)
 	return e
 }
 
 // liftable reports, as nil, that this processor may take a tile from a quarantine.
-func (t *title) liftable(g fence.Grant, q fence.Quarantine) error {
+func (t *ownership) liftable(g fence.Grant, q fence.Quarantine) error {
 	if q.Lifted {
 		return nil
 	}
 	e := &QuarantinedError{Tile: t.tile, Epoch: g.Epoch, Quarantine: q}
-	t.desk.quarantined(e)
+	t.inbox.quarantined(e)
 	return e
 }
 
 // quarantined notes a quarantine: it is the answer to all that waits, or comes.
-func (d *desk) quarantined(e *QuarantinedError) {
+func (d *inbox) quarantined(e *QuarantinedError) {
 	d.update(func(s *Status) {
 		s.Quarantine = &QuarantinedError{Tile: e.Tile, Epoch: e.Epoch, Quarantine: e.Quarantine}
 	})
@@ -122,7 +122,8 @@ func (d *desk) quarantined(e *QuarantinedError) {
 func (a *acquisition) skipped(ctx context.Context, c durable.State) (acquired, error) {
 	ends := a.history.Position
 	a.enter(Installing)
-	a.cfg.Logger.Warn("tile goes on without events that could not be folded", "left_out", a.title.skip, "stream", ends)
+	a.cfg.Logger.Warn("tile goes on without events that could not be folded",
+		"left_out", a.ownership.skip, "stream", ends)
 	got, err := a.rebase(ctx, max(c.At.Seq, ends.Seq)+fence.RebaseJump, &ends)
 	got.voided = &ends
 	return got, err

@@ -24,7 +24,7 @@ type incident struct {
 // own is the incident of an owner whose stream ends at a position of its own history.
 func (o *tileOwner) own(e recovery.Event, at fence.Position) *incident {
 	return &incident{Evidence: recovery.Evidence{Event: e}, seen: fence.Owner{Tile: o.tile,
-		Epoch: o.title.grant.Epoch, Contact: o.contact, Position: at}}
+		Epoch: o.ownership.grant.Epoch, Contact: o.contact, Position: at}}
 }
 
 // reasons are the store's refusals.
@@ -37,9 +37,9 @@ var reasons = map[error]recovery.Event{
 func (o *tileOwner) refusedBatch(err error, refused *fence.RefusedError) *incident {
 	i := &incident{err: err, seen: refused.Current}
 	i.Event = reasons[refused.Reason]
-	if o.title.outlived(refused) {
+	if o.ownership.outlived(refused) {
 		i.Later = recovery.LaterSeen
-	} else if o.title.goneOn(refused) {
+	} else if o.ownership.goneOn(refused) {
 		i.Earlier = recovery.EarlierSeen
 	}
 	if i.Event == recovery.Behind {
@@ -107,7 +107,7 @@ func (o *tileOwner) act(ctx context.Context, a recovery.Action, i *incident) err
 		o.reappend(ctx, i.lost)
 		return nil
 	case recovery.Rebase:
-		o.title.saw(i.shown)
+		o.ownership.saw(i.shown)
 		o.logRebase(i)
 		return o.repair(ctx, fromMemory, i)
 	case recovery.TakeUp:
@@ -124,9 +124,9 @@ func (o *tileOwner) askAuthority(ctx context.Context, i *incident) {
 		seen = i.seen
 	}
 	if i.Later != recovery.NoLater {
-		o.desk.yield(seen)
+		o.inbox.yield(seen)
 	}
-	err := o.title.verify(ctx, seen)
+	err := o.ownership.verify(ctx, seen)
 	switch {
 	case err == nil:
 		i.Authority = recovery.Ours
@@ -139,12 +139,12 @@ func (o *tileOwner) askAuthority(ctx context.Context, i *incident) {
 		i.Authority = recovery.Silent
 		if i.Event == recovery.InstalledAnew {
 			o.report(err)
-			o.desk.update(func(s *Status) { s.Pending, s.Frozen = true, o.pending.formed })
+			o.inbox.update(func(s *Status) { s.Pending, s.Frozen = true, o.pending.formed })
 		}
 		return
 	}
 	if redirects && i.Later == recovery.NoLater {
-		o.desk.resume()
+		o.inbox.resume()
 	}
 }
 
@@ -157,7 +157,7 @@ func (o *tileOwner) askDurable(ctx context.Context, i *incident) {
 		return
 	}
 	at := a.durable.Ask(ctx, &a.beside)().At
-	if a.saw(fence.Owner{Position: at}); at.Epoch > o.title.grant.Epoch {
+	if a.saw(fence.Owner{Position: at}); at.Epoch > o.ownership.grant.Epoch {
 		i.Durable = recovery.DurableLater
 	}
 }
@@ -170,9 +170,9 @@ func (o *tileOwner) watchLater(i *incident) {
 	switch {
 	case before.Present() && now.Present() && now != before:
 		o.cfg.Logger.Warn("the authority does not know the tile's later owner, which serves; was it restored to an "+
-			"older state? this owner stands down", "epoch", o.title.grant.Epoch, "later", now.Epoch,
+			"older state? this owner stands down", "epoch", o.ownership.grant.Epoch, "later", now.Epoch,
 			"owner", now.Contact)
-		i.Later, i.superseded = recovery.LaterServes, o.title.supersededBy(now)
+		i.Later, i.superseded = recovery.LaterServes, o.ownership.supersededBy(now)
 	case o.later.Silent < o.lifeless():
 		i.Later = recovery.LaterWaits
 	default:
@@ -201,7 +201,7 @@ func (o *tileOwner) logRebase(i *incident) {
 			"at", o.history.Position, "error", i.err)
 	case recovery.ShownAbove:
 		o.cfg.Logger.Error("watchers were shown an epoch that the authority has forgotten; the tile goes on above it",
-			"shown", i.shown, "epoch", o.title.grant.Epoch, "at", o.history.Position)
+			"shown", i.shown, "epoch", o.ownership.grant.Epoch, "at", o.history.Position)
 	}
 }
 
@@ -210,7 +210,7 @@ func (o *tileOwner) logRebase(i *incident) {
 // this owner's state goes on above it. If not, the rebase, which names where this owner's history ends, is refused, and
 // the later owner's state is taken up.
 func (o *tileOwner) shownAbove(ctx context.Context, t *stream.Trimmed) error {
-	own := o.title.grant.Epoch
+	own := o.ownership.grant.Epoch
 	switch {
 	case t == nil || t.Shown <= own:
 		return nil
@@ -240,7 +240,7 @@ func (o *tileOwner) writeBase(ctx context.Context, i *incident) (taken bool, err
 	err = o.acquisition.beginDurably(ctx, o.history.Position, blob)
 	if errors.Is(err, errStartOver) {
 		i.Event = recovery.JournalTaken
-		i.seen = refusedByJournal(err, o.tile, o.title.grant.Epoch, o.history.Position).Current
+		i.seen = refusedByJournal(err, o.tile, o.ownership.grant.Epoch, o.history.Position).Current
 		return true, nil
 	}
 	if err == nil {

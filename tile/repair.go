@@ -22,7 +22,7 @@ func (o *tileOwner) reappend(ctx context.Context, lost []fence.Commit) {
 			return
 		}
 	}
-	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "epoch", o.title.grant.Epoch,
+	o.cfg.Logger.Warn("tile appended batches again that a failover had lost", "epoch", o.ownership.grant.Epoch,
 		"batches", len(lost))
 	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Reappended: len(lost), At: o.history.Position})
 }
@@ -60,7 +60,7 @@ func (o *tileOwner) foldLanded(ctx context.Context, end fence.Position) error {
 func (o *tileOwner) acquireAnew(
 	ctx context.Context, from source, seen fence.Owner, replaces *fence.Position,
 ) error {
-	back, before := o.desk.read().State, o.history.Position
+	back, before := o.inbox.read().State, o.history.Position
 	if seen.Position.IsZero() {
 		from = fromMemory // there is no history but this owner's
 	}
@@ -93,11 +93,11 @@ func (o *tileOwner) acquired(
 	o.begin(got, back)
 	if got.source == fromStore {
 		o.cfg.Logger.Warn("tile was replayed from a later owner that the authority had forgotten",
-			"epoch", o.title.grant.Epoch, "at", o.history.Position)
+			"epoch", o.ownership.grant.Epoch, "at", o.history.Position)
 		hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rejoined: true, At: o.history.Position})
 		return nil
 	}
-	o.cfg.Logger.Warn("tile was rebased on its owner's state", "epoch", o.title.grant.Epoch, "voided", last,
+	o.cfg.Logger.Warn("tile was rebased on its owner's state", "epoch", o.ownership.grant.Epoch, "voided", last,
 		"at", o.history.Position)
 	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Rebased: true, Voided: last, At: o.history.Position})
 	if last.IsZero() && !seen.Present() {
@@ -109,13 +109,13 @@ func (o *tileOwner) acquired(
 
 // abandon begins a repair: the pending batch is given up, and its intents are resolved again.
 func (o *tileOwner) abandon() {
-	o.desk.enter(Healing, o.title.grant.Epoch)
+	o.inbox.enter(Healing, o.ownership.grant.Epoch)
 	if o.pending == nil {
 		return
 	}
 	for i := range o.pending.submissions {
 		o.pending.submissions[i].presented = true
 	}
-	o.desk.requeue(o.pending.submissions)
+	o.inbox.requeue(o.pending.submissions)
 	o.pending = nil
 }

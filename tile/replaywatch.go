@@ -14,7 +14,7 @@ import (
 // other owner would hang at the same place. A follower keeps no player waiting: it
 // waits, and is reported.
 type replayWatch struct {
-	*core
+	*base
 	dog *watchdog.Watchdog // guards the rest
 
 	call string // the last one
@@ -25,8 +25,8 @@ type replayWatch struct {
 // replayCheckEvery is how often a call that goes on is looked at.
 const replayCheckEvery = time.Second
 
-func newReplayWatch(c *core) *replayWatch {
-	w := &replayWatch{core: c}
+func newReplayWatch(c *base) *replayWatch {
+	w := &replayWatch{base: c}
 	w.dog = watchdog.New(replayCheckEvery, w.check)
 	return w
 }
@@ -48,7 +48,7 @@ func (w *replayWatch) check(took time.Duration) bool {
 	e := w.failure(took)
 	passed := func(limit time.Duration) bool { return took-replayCheckEvery < limit && took >= limit }
 	if took >= stuckAfter {
-		w.desk.update(func(s *Status) { s.Failure, s.FailedAt = e, time.Now() })
+		w.inbox.update(func(s *Status) { s.Failure, s.FailedAt = e, time.Now() })
 	}
 	if passed(stuckAfter) {
 		w.cfg.Logger.Warn("the game's rules do not return while the tile's history is read", "tick", e.Tick,
@@ -57,7 +57,7 @@ func (w *replayWatch) check(took time.Duration) bool {
 	if passed(w.cfg.RulesTimeout) {
 		w.cfg.Logger.Error("the game's rules have not returned: the tile's history cannot be read", "tick", e.Tick,
 			"call", e.Call, "event", w.at, "error", e)
-		return w.desk.read().State == Following
+		return w.inbox.read().State == Following
 	}
 	return true
 }

@@ -18,10 +18,10 @@ func (o *tileOwner) serve(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return o.drain(ctx)
-		case i := <-o.desk.inspections:
+		case i := <-o.inbox.inspections:
 			o.inspected(i)
 			continue
-		case d := <-o.desk.drains:
+		case d := <-o.inbox.drains:
 			if d.successor == "" {
 				d.answer <- nil
 				return o.drain(ctx)
@@ -36,8 +36,8 @@ func (o *tileOwner) serve(ctx context.Context) error {
 				return err
 			}
 			continue
-		case a := <-o.lapse.answers:
-			o.lapse.judge(a)
+		case a := <-o.recordCheck.answers:
+			o.recordCheck.judge(a)
 			continue
 		case <-timer.C:
 			if ctx.Err() != nil { // of two that are ready, select takes either
@@ -73,8 +73,8 @@ func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time,
 	default:
 	}
 	select {
-	case a := <-o.lapse.answers:
-		o.lapse.judge(a)
+	case a := <-o.recordCheck.answers:
+		o.recordCheck.judge(a)
 	default:
 	}
 	if o.pending == nil {
@@ -83,7 +83,7 @@ func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time,
 		err = o.play(ctx, due, missed)
 		due = due.Add(o.dilation.interval())
 	} else {
-		o.desk.sweep()
+		o.inbox.sweep()
 		err = o.present(ctx)
 	}
 	if err != nil || o.pending != nil {
@@ -105,7 +105,7 @@ func (o *tileOwner) missed(late time.Duration) int {
 	if o.missing -= o.missing / missWeight; o.missing < 0.01 {
 		o.missing = 0
 	}
-	o.desk.update(func(s *Status) { s.Missed, s.Missing = s.Missed+int64(missed), o.missing })
+	o.inbox.update(func(s *Status) { s.Missed, s.Missing = s.Missed+int64(missed), o.missing })
 	return missed
 }
 

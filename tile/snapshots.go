@@ -14,7 +14,7 @@ import (
 // snapshots saves an owner's snapshots, one at a time, and trims the stream behind them. A snapshot is encoded on the
 // loop, where the state does not change, and saved beside it, where a slow store delays no tick.
 type snapshots struct {
-	*core
+	*base
 	results chan snapshotResult
 	saving  bool
 	at      fence.Position // of the last that was saved

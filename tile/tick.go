@@ -28,7 +28,7 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	info := TickInfo{Tile: o.tile, Tick: h.Tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
 	if pending == nil {
 		h.Heat.Decay(h.Tick)
-		o.desk.update(func(s *Status) { s.Tick, s.Heat = h.Tick, h.Heat.Value })
+		o.inbox.update(func(s *Status) { s.Tick, s.Heat = h.Tick, h.Heat.Value })
 	} else {
 		info.Intents, info.Events = len(pending.submissions), len(pending.batch.Events)
 		o.dilation.announce = o.dilation.announce && info.Events == 0
@@ -68,7 +68,7 @@ func (o *tileOwner) present(ctx context.Context) error {
 		b.commit.Replicas = needed
 	}
 	o.report(err)
-	o.desk.update(func(s *Status) { s.Pending, s.Frozen = true, b.formed })
+	o.inbox.update(func(s *Status) { s.Pending, s.Frozen = true, b.formed })
 	at, landed := b.landed(err)
 	if b.waits = landed; landed {
 		o.beat(ctx, at)

@@ -98,8 +98,8 @@ const (
 	decide    = "internal/recovery/recovery.go"
 	reconcile = "tile/reconcile.go"
 	repair    = "tile/repair.go"
-	core      = "tile/core.go"
-	title     = "tile/title.go"
+	base      = "tile/base.go"
+	ownership = "tile/ownership.go"
 	cursor    = "bridge/cursor.go"
 	commit    = "fence/redisfence/lua/commit.lua"
 )
@@ -119,22 +119,23 @@ var mutants = []mutant{
 	{"a stale owner takes the tile from a healthy successor", "a later owner that lives keeps its tile", reconcile,
 		"	case before.Present() && now.Present() && now != before:\n", "	case before.Present() && now.Epoch == 0:\n",
 		[]detector{scenarios, model, simulation}},
-	{"install without asking", "an owner without an owner hash asks the authority first", decide,
+	{"install without resolver", "an owner without an owner hash asks the authority first", decide,
 		"	switch e.Authority {\n",
 		"	if e.Event == NoOwner {\n		return InstallAnew\n	}\n	switch e.Authority {\n",
 		[]detector{scenarios, model, simulation, campaign("owner-keys-deleted", "15s")}},
-	{"a twin is not noticed", "an equal epoch at another contact is a later owner", title,
+	{"a twin is not noticed", "an equal epoch at another contact is a later owner", ownership,
 		"return twin || max(", "return twin && false || max(",
 		[]detector{scenarios, model, simulation, campaign("twin-wakes", "30s")}},
 	{"a twin that has died is not noticed", "an epoch that another owner has written under is a later owner's",
-		"tile/install.go", "	later := a.title.outlived(refused) || last.Epoch == a.title.grant.Epoch\n",
-		"	later := a.title.outlived(refused)\n", []detector{simulation.seeds(1000), lost.seeds(1000)}},
-	{"an owner does not look", "an owner outlasts a claim that was not taken up", "tile/lapse.go",
+		"tile/install.go", "	later := a.ownership.outlived(refused) || last.Epoch == a.ownership.grant.Epoch\n",
+		"	later := a.ownership.outlived(refused)\n", []detector{simulation.seeds(1000), lost.seeds(1000)}},
+	{"an owner does not look", "an owner outlasts a claim that was not taken up", "tile/recordcheck.go",
 		"		l.lookIfDue(ctx)\n", "",
 		[]detector{scenarios, model, simulation, campaign("claimant-lost", "15s")}},
 	{"a stale owner stands down unasked", "a refusal as stale is settled by the authority", reconcile,
-		"	err := o.title.verify(ctx, seen)\n",
-		"	err := o.title.verify(ctx, seen)\n	if redirects {\n		err = o.title.supersededBy(seen)\n	}\n",
+		"	err := o.ownership.verify(ctx, seen)\n",
+		"	err := o.ownership.verify(ctx, seen)\n" +
+			"	if redirects {\n		err = o.ownership.supersededBy(seen)\n	}\n",
 		[]detector{scenarios, model, simulation}},
 	{"a quiet last tick is not confirmed", "a hand-over builds on nothing that a failover could undo",
 		"tile/handover.go", "		case o.confirmed:\n			return nil\n		default:",
@@ -143,7 +144,7 @@ var mutants = []mutant{
 	{"an install is not confirmed", "nothing is served under an epoch that a failover could undo", "tile/install.go",
 		"Install: true, Replicas: fence.AllReplicas}", "Install: true}",
 		[]detector{scenarios, model, simulation, campaign("fence-moved-back", "15s")}},
-	{"a lost append counts", "write-through acknowledges what the journal has", core,
+	{"a lost append counts", "write-through acknowledges what the journal has", base,
 		"	case err == nil:\n		return nil\n	case errors.Is(err, fence.ErrStale)",
 		"	case err == nil, ctx.Err() != nil, errors.Is(err, fence.ErrUnknownOutcome):\n		return nil\n" +
 			"	case errors.Is(err, fence.ErrStale)",
@@ -160,7 +161,8 @@ var mutants = []mutant{
 		"	case t == nil || t.Shown <= own:\n", "	case t == nil || t.Shown >= own:\n",
 		[]detector{scenarios, tests("cluster scenarios", ".", "."), campaign("outshone", "25s")}},
 	{"an owner replaces what an earlier one went on with", "an earlier owner that went on where all was lost counts",
-		reconcile, "	} else if o.title.goneOn(refused) {\n", "	} else if o.title.goneOn(refused) && false {\n",
+		reconcile, "	} else if o.ownership.goneOn(refused) {\n",
+		"	} else if o.ownership.goneOn(refused) && false {\n",
 		[]detector{scenarios, lost, campaign("twin-wakes", "200s")}},
 	{"an owner knows its history by numbers", "a restored authority grants numbers again",
 		"tile/internal/history/history.go", "return !slices.Contains(h.path, at)",
@@ -169,7 +171,7 @@ var mutants = []mutant{
 		[]detector{scenarios, tests("history units", "./tile/internal/history", "."), lost}},
 	{"a rebase from memory is below the checkpoint", "an owner goes on above every epoch that is durable",
 		"tile/install.go",
-		"	case c.At.Epoch >= a.title.grant.Epoch:\n		a.title.saw(c.At.Epoch)\n" +
+		"	case c.At.Epoch >= a.ownership.grant.Epoch:\n		a.ownership.saw(c.At.Epoch)\n" +
 			"		return acquired{}, errStartOver\n	}\n	return a.rebase",
 		"	}\n	return a.rebase",
 		[]detector{scenarios, lost, coldRestore}},
@@ -200,7 +202,8 @@ var mutants = []mutant{
 		"known.End != after.Position:\n		known.whole = true\n		return known, nil, nil",
 		[]detector{allBut("admission", "./admission", "^TestRandomFaults$"), whole.seeds(1000)}},
 	{"a rebase is tried again over what it was refused for", "an earlier owner that went on where all was lost counts",
-		"tile/install.go", "if a.title.served && a.title.goneOn(refused) {", "if a.title.served && refused == nil {",
+		"tile/install.go", "if a.ownership.served && a.ownership.goneOn(refused) {",
+		"if a.ownership.served && refused == nil {",
 		[]detector{scenarios, simulation.seeds(700), lost}},
 	{"a rebase replaces whatever is there", "a rebase names what it replaces", "tile/install.go",
 		"Replaces: replaces}", "Replaces: nil}", []detector{scenarios, simulation.seeds(700), lost}},

@@ -39,21 +39,21 @@ var errForgotten = errors.New("the authority has forgotten this epoch")
 // must not hold up the loop.
 const authorityTimeout = 2 * time.Second
 
-// title is a processor's right to its tile, as the authority grants it.
-type title struct {
-	*core
-	grant  fence.Grant
-	floor  fence.Epoch      // the highest epoch seen anywhere: the next one is minted above it
-	served bool             // the processor has served the tile: it has a state of its own to lose
-	lapsed fence.Grant      // another process's, which did not take the tile: it may be taken from there
-	skip   []fence.EventRef // what it leaves out of the history, since it claims the tile from a lifted quarantine
+// ownership is a processor's right to its tile, as the authority grants it.
+type ownership struct {
+	*base
+	grant     fence.Grant
+	floor     fence.Epoch      // the highest epoch seen anywhere: the next one is minted above it
+	served    bool             // the processor has served the tile: it has a state of its own to lose
+	abandoned fence.Grant      // another process's, which did not take the tile: it may be taken from there
+	skip      []fence.EventRef // what it leaves out of the history, since it claims the tile from a lifted quarantine
 
 	released   bool  // it does not hold the tile any more
 	unreleased error // what kept it from releasing the tile
 }
 
 // saw notes epochs that some store knows.
-func (t *title) saw(epochs ...fence.Epoch) {
+func (t *ownership) saw(epochs ...fence.Epoch) {
 	for _, e := range epochs {
 		t.floor = max(t.floor, e)
 	}
@@ -61,7 +61,7 @@ func (t *title) saw(epochs ...fence.Epoch) {
 
 // retry repeats f while a back end does not answer: for BootTimeout at most before this processor has served, and as
 // long as it takes once it has.
-func (t *title) retry(ctx context.Context, f func() error) error {
+func (t *ownership) retry(ctx context.Context, f func() error) error {
 	limit := t.cfg.BootTimeout
 	if t.served {
 		limit = 0
@@ -72,7 +72,7 @@ func (t *title) retry(ctx context.Context, f func() error) error {
 // acquire gets an epoch from the authority, above every epoch seen: by claim if no processor holds the tile, by
 // promotion otherwise. Lost to another, the error is a *fence.LostError, or a *SupersededError if this processor held
 // the tile.
-func (t *title) acquire(ctx context.Context) error {
+func (t *ownership) acquire(ctx context.Context) error {
 	t.saw(t.grant.Epoch)
 	c := fence.Claim{Tile: t.tile, Contact: t.contact, ID: fence.NewClaimID(), Floor: t.floor}
 	record, known := t.expected()
@@ -93,13 +93,13 @@ func (t *title) acquire(ctx context.Context) error {
 	})
 }
 
-// expected is what the authority's record should be without asking: this processor's own grant, or a later one that
-// lapsed, or, for a follower, the epoch that it has seen in the owner hash. That makes the claim conditional on no
+// expected is what the authority's record should be without asking: this processor's own grant, or a later one that was
+// abandoned, or, for a follower, the epoch that it has seen in the owner hash. That makes the claim conditional on no
 // other claim since, and saves a round trip.
-func (t *title) expected() (record fence.Grant, known bool) {
+func (t *ownership) expected() (record fence.Grant, known bool) {
 	switch {
-	case t.lapsed.Epoch > t.grant.Epoch:
-		return t.lapsed, true
+	case t.abandoned.Epoch > t.grant.Epoch:
+		return t.abandoned, true
 	case t.grant.Epoch > 0:
 		return t.grant, true
 	case t.watch.Epoch() > 0:
@@ -110,7 +110,7 @@ func (t *title) expected() (record fence.Grant, known bool) {
 
 // claim presents c against the record that the authority should have. If it has another one that may be taken, claim
 // tries again on that, in a new attempt; an answer that was lost is for the caller to repeat, unchanged.
-func (t *title) claim(ctx context.Context, c *fence.Claim, record *fence.Grant) error {
+func (t *ownership) claim(ctx context.Context, c *fence.Claim, record *fence.Grant) error {
 	for {
 		c.Expected = record.Epoch
 		ask := t.seams.Authority.Claim
@@ -143,7 +143,7 @@ func (t *title) claim(ctx context.Context, c *fence.Claim, record *fence.Grant) 
 // claimable reports, as nil, that this processor may take the tile from the record that the authority has. lookedUp
 // says that the record was found, rather than that it has just won against this processor. A tile that was released
 // by another owner since may be taken as long as this processor has served no client.
-func (t *title) claimable(g fence.Grant, lookedUp bool) error {
+func (t *ownership) claimable(g fence.Grant, lookedUp bool) error {
 	held := t.grant
 	if q, ok := fence.ParseQuarantine(g.Contact); ok && !t.served && held.Epoch <= g.Epoch {
 		return t.liftable(g, q)
@@ -161,13 +161,13 @@ func (t *title) claimable(g fence.Grant, lookedUp bool) error {
 	return &fence.LostError{Tile: t.tile, Current: g}
 }
 
-func (t *title) supersededBy(o fence.Owner) error {
+func (t *ownership) supersededBy(o fence.Owner) error {
 	return &SupersededError{Tile: t.tile, Held: t.grant.Epoch, Successor: o}
 }
 
 // outlived reports whether a refusal shows an epoch above this owner's, or the same at another contact. Epochs come
 // from the authority alone, so another processor was granted the tile after this one, whatever the authority says now.
-func (t *title) outlived(refused *fence.RefusedError) bool {
+func (t *ownership) outlived(refused *fence.RefusedError) bool {
 	c := refused.Current
 	twin := c.Epoch == t.grant.Epoch && c.Contact != "" && c.Contact != t.contact
 	return twin || max(c.Epoch, c.Position.Epoch) > t.grant.Epoch
@@ -175,7 +175,7 @@ func (t *title) outlived(refused *fence.RefusedError) bool {
 
 // goneOn reports whether a refusal shows that another owner, of an epoch that is not above this processor's, has
 // committed since this one took the tile.
-func (t *title) goneOn(refused *fence.RefusedError) bool {
+func (t *ownership) goneOn(refused *fence.RefusedError) bool {
 	now, at := refused.Current, refused.Current.Position
 	if at.IsZero() || now.Contact == t.contact || max(now.Epoch, at.Epoch) >= t.grant.Epoch {
 		return false
@@ -186,7 +186,7 @@ func (t *title) goneOn(refused *fence.RefusedError) bool {
 // verify asks the authority whether the tile is still this processor's: nil if it is. If it is not, the error is
 // the *SupersededError, or errForgotten; if the authority cannot be asked, its *fence.StoreError. seen is the
 // owner that the store named.
-func (t *title) verify(ctx context.Context, seen fence.Owner) error {
+func (t *ownership) verify(ctx context.Context, seen fence.Owner) error {
 	g, err := t.record(ctx)
 	switch {
 	case errors.Is(err, fence.ErrNeverOwned):
@@ -204,19 +204,19 @@ func (t *title) verify(ctx context.Context, seen fence.Owner) error {
 }
 
 // holds reports whether the authority's record is this processor's grant.
-func (t *title) holds(g fence.Grant) bool {
+func (t *ownership) holds(g fence.Grant) bool {
 	return g.Epoch == t.grant.Epoch && g.ID == t.grant.ID && g.Held()
 }
 
 // record asks the authority for the tile's record.
-func (t *title) record(ctx context.Context) (fence.Grant, error) {
+func (t *ownership) record(ctx context.Context) (fence.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, authorityTimeout)
 	defer cancel()
 	return t.seams.Authority.Lookup(ctx, t.tile)
 }
 
 // release gives the tile up if this processor holds it, so that the next owner need not take it over.
-func (t *title) release(ctx context.Context) {
+func (t *ownership) release(ctx context.Context) {
 	if t.grant.Epoch == 0 {
 		return
 	}

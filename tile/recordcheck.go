@@ -10,18 +10,18 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
-// lapse notices that the authority's record is not this owner's grant, although no process took the tile from it. A
+// recordCheck detects that the authority's record no longer names this owner, although no successor has committed. A
 // claimant leaves such a record that dies between its mint and its install, or with the only copy of its install; and
 // so does an authority that was restored to an older state. The store refuses nothing then, so the owner has to look.
 // It looks beside the loop: an authority that hangs delays no tick.
-type lapse struct {
-	*core
-	title   *title
-	answers chan looked
-	looking bool
-	tick    fence.Tick  // of the last look
-	seen    fence.Grant // by the last look; zero: this owner's grant, or nothing
-	twice   bool        // by the look before it, too
+type recordCheck struct {
+	*base
+	ownership *ownership
+	answers   chan looked
+	looking   bool
+	tick      fence.Tick  // of the last look
+	seen      fence.Grant // by the last look; zero: this owner's grant, or nothing
+	twice     bool        // by the look before it, too
 }
 
 // looked is what the authority has answered.
@@ -31,29 +31,29 @@ type looked struct {
 }
 
 // begin forgets what was seen under another grant.
-func (l *lapse) begin() { l.seen, l.twice, l.tick = fence.Grant{}, false, l.history.Tick }
+func (l *recordCheck) begin() { l.seen, l.twice, l.tick = fence.Grant{}, false, l.history.Tick }
 
 // lookIfDue asks the authority in the tile's turn. The answer comes by way of answers.
-func (l *lapse) lookIfDue(ctx context.Context) {
+func (l *recordCheck) lookIfDue(ctx context.Context) {
 	every, now := int(l.cfg.lookEvery()/l.cfg.TickInterval), l.history.Tick
 	if l.looking || turn.Count(l.tile, turn.Look, now, every) == turn.Count(l.tile, turn.Look, l.tick, every) {
 		return
 	}
 	l.looking, l.tick = true, now
 	l.beside.Go(func() {
-		g, err := l.title.record(ctx)
+		g, err := l.ownership.record(ctx)
 		l.answers <- looked{g, err}
 	})
 }
 
 // judge takes an answer. A claimant that lives needs much less time than there is between two looks, so a record that
 // both have shown is one that its holder does not take up. A quarantine is left to the operator.
-func (l *lapse) judge(a looked) {
+func (l *recordCheck) judge(a looked) {
 	l.looking = false
 	a.grant.Tile = l.tile
 	_, quarantined := fence.ParseQuarantine(a.grant.Contact)
 	unknown := a.err != nil && !errors.Is(a.err, fence.ErrNeverOwned)
-	if unknown || quarantined || l.title.holds(a.grant) {
+	if unknown || quarantined || l.ownership.holds(a.grant) {
 		l.seen, l.twice = fence.Grant{}, false
 		return
 	}
@@ -68,7 +68,7 @@ func (l *lapse) judge(a looked) {
 // tile anew above it: an install of the other that arrives late is refused as stale. If it is not, an install would not
 // be confirmed either; the owner goes on as it is until the next look.
 func (o *tileOwner) outlast(ctx context.Context) error {
-	l := o.lapse
+	l := o.recordCheck
 	switch {
 	case !l.twice:
 		o.confirm = false // a repair may have begun meanwhile
@@ -82,12 +82,12 @@ func (o *tileOwner) outlast(ctx context.Context) error {
 	if !o.confirmed {
 		return nil
 	}
-	back, before := o.desk.read().State, o.title.grant.Epoch
-	o.desk.enter(Healing, before)
-	o.title.lapsed = l.seen
+	back, before := o.inbox.read().State, o.ownership.grant.Epoch
+	o.inbox.enter(Healing, before)
+	o.ownership.abandoned = l.seen
 	got, err := o.acquisition.again(ctx)
 	if errors.Is(err, errStartOver) {
-		o.desk.enter(back, o.title.grant.Epoch)
+		o.inbox.enter(back, o.ownership.grant.Epoch)
 		return o.elsewhere(ctx, err)
 	}
 	if err != nil {
@@ -95,8 +95,8 @@ func (o *tileOwner) outlast(ctx context.Context) error {
 	}
 	o.begin(got, back)
 	o.cfg.Logger.Warn("the authority did not name this owner, and no process took the tile; it was acquired anew",
-		"before", before, "named", o.title.lapsed.Epoch, "contact", o.title.lapsed.Contact,
-		"epoch", o.title.grant.Epoch, "at", o.history.Position)
+		"before", before, "named", o.ownership.abandoned.Epoch, "contact", o.ownership.abandoned.Contact,
+		"epoch", o.ownership.grant.Epoch, "at", o.history.Position)
 	hook.Call(o.cfg.Hooks.Healed, HealInfo{Tile: o.tile, Reclaimed: true, At: o.history.Position})
 	return nil
 }

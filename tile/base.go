@@ -18,15 +18,15 @@ import (
 // errDrained ends everything that a processor does when its context has ended.
 var errDrained = retry.ErrEnded
 
-// core is what all parts of a processor share.
-type core struct {
+// base is what all parts of a processor share.
+type base struct {
 	tile    fence.TileID
 	contact string
 	seams   Seams
 	rules   Rules
 	guard   *guarded // the same, for all calls
 	cfg     *Config
-	desk    *desk
+	inbox   *inbox
 	history *history.History
 	replays *replayWatch
 	watch   watch.Owner    // what a follower sees; empty in a processor that does not follow
@@ -39,10 +39,10 @@ type core struct {
 }
 
 // report passes a refusal, or the error of a back end, to the hook.
-func (c *core) report(err error) { hook.Call(c.cfg.Hooks.Refused, RefusalInfo{Tile: c.tile, Err: err}) }
+func (c *base) report(err error) { hook.Call(c.cfg.Hooks.Refused, RefusalInfo{Tile: c.tile, Err: err}) }
 
 // rulesFailed reports that the game's rules failed. Of panics at one place the first has its stack in the log.
-func (c *core) rulesFailed(e *RulesError) {
+func (c *base) rulesFailed(e *RulesError) {
 	log := c.failures
 	if e.Stack != nil {
 		if _, known := c.stacks.LoadOrStore(e.Call+" "+e.site, true); !known {
@@ -50,12 +50,12 @@ func (c *core) rulesFailed(e *RulesError) {
 		}
 	}
 	log.Error("the game's rules failed", "tick", e.Tick, "call", e.Call, "error", e)
-	c.desk.update(func(s *Status) { s.Failures, s.Failure, s.FailedAt = s.Failures+1, e, time.Now() })
+	c.inbox.update(func(s *Status) { s.Failures, s.Failure, s.FailedAt = s.Failures+1, e, time.Now() })
 	hook.Call(c.cfg.Hooks.RulesFailed, e)
 }
 
 // resolveFailed reports that the rules failed at the tick being played, with an intent or without.
-func (c *core) resolveFailed(err error, in *Intent) {
+func (c *base) resolveFailed(err error, in *Intent) {
 	e, ok := errors.AsType[*RulesError](err)
 	if !ok { // the events do not fit
 		e = &RulesError{Tile: c.tile, Tick: c.history.Tick, Call: "Resolve", Err: err}
@@ -66,14 +66,14 @@ func (c *core) resolveFailed(err error, in *Intent) {
 
 // commit makes one attempt to append or refresh by Config.Commit, within CommitTimeout. It is not abandoned when the
 // processor is told to stop: its outcome would be unknown.
-func (c *core) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, error) {
+func (c *base) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
 	defer cancel()
 	return c.cfg.Commit(ctx, batch)
 }
 
 // inspected runs an inspection.
-func (c *core) inspected(i inspection) {
+func (c *base) inspected(i inspection) {
 	var err error
 	func() {
 		defer c.guard.judge("Inspect", &err)
@@ -83,7 +83,7 @@ func (c *core) inspected(i inspection) {
 }
 
 // inOwnerHash looks up the epoch of a successor, for the clients that will be redirected to it.
-func (c *core) inOwnerHash(ctx context.Context, successor string) fence.Owner {
+func (c *base) inOwnerHash(ctx context.Context, successor string) fence.Owner {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
 	defer cancel()
 	if now, err := c.seams.Store.Owner(ctx, c.tile); err == nil && now.Contact == successor {
@@ -102,12 +102,12 @@ func newDurable(id fence.TileID, c *Config) *durable.Store {
 }
 
 // writesThrough reports whether this tile's batches go to the journal.
-func (c *core) writesThrough() bool { return c.cfg.Durability == WriteThrough }
+func (c *base) writesThrough() bool { return c.cfg.Durability == WriteThrough }
 
 // commitThrough is commit for a tick's batch, which counts only when the journal has it too, if the tile writes
 // through. The store comes first, so that the journal never holds what the fence has refused; and it is asked at
 // every attempt, which keeps the owner hash alive while the journal hangs. journaling is what the journal took.
-func (c *core) commitThrough(ctx context.Context, batch fence.Commit) (r fence.Receipt, journaling time.Duration,
+func (c *base) commitThrough(ctx context.Context, batch fence.Commit) (r fence.Receipt, journaling time.Duration,
 	err error) {
 	r, err = c.commit(ctx, batch)
 	if !c.writesThrough() {
@@ -131,7 +131,7 @@ func (c *core) commitThrough(ctx context.Context, batch fence.Commit) (r fence.R
 }
 
 // journal appends a batch that the store has taken.
-func (c *core) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt) error {
+func (c *base) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.JournalTimeout)
 	defer cancel()
 	err := c.cfg.Journal.Append(ctx, batch.Tile, batch.Entry())

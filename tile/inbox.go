@@ -12,9 +12,9 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// desk is where a processor's loop and other goroutines meet. They leave intents and calls there and read the status;
+// inbox is where a processor's loop and other goroutines meet. They leave intents and calls there and read the status;
 // everything else of a processor belongs to its loop alone.
-type desk struct {
+type inbox struct {
 	tile    fence.TileID
 	contact string
 	cfg     *Config
@@ -69,15 +69,15 @@ type drainCall struct {
 	answer    chan error // capacity 1
 }
 
-func newDesk(tile fence.TileID, contact string, cfg *Config) *desk {
-	return &desk{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection),
+func newDesk(tile fence.TileID, contact string, cfg *Config) *inbox {
+	return &inbox{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection),
 		drains: make(chan drainCall), takeOvers: make(chan Suspicion, 1), superseded: make(chan struct{}),
 		done: make(chan struct{}), queue: intentQueue{limit: cfg.QueueLimit},
 		status: Status{Tile: tile, State: Idle, Contact: contact, Since: time.Now(), Durability: cfg.Durability}}
 }
 
 // begin reports whether this is the first call: a processor runs once.
-func (d *desk) begin() bool {
+func (d *inbox) begin() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	first := !d.ran
@@ -86,7 +86,7 @@ func (d *desk) begin() bool {
 }
 
 // read is Status.
-func (d *desk) read() Status {
+func (d *inbox) read() Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.status
@@ -95,7 +95,7 @@ func (d *desk) read() Status {
 }
 
 // update changes the status.
-func (d *desk) update(f func(*Status)) {
+func (d *inbox) update(f func(*Status)) {
 	d.mu.Lock()
 	f(&d.status)
 	d.mu.Unlock()
@@ -103,7 +103,7 @@ func (d *desk) update(f func(*Status)) {
 
 // enter enters another state. A transition outside the diagram of State is a bug in this package, found by its tests,
 // so it panics.
-func (d *desk) enter(to State, epoch fence.Epoch) {
+func (d *inbox) enter(to State, epoch fence.Epoch) {
 	d.mu.Lock()
 	from := d.status.State
 	if from == to {
@@ -121,7 +121,7 @@ func (d *desk) enter(to State, epoch fence.Epoch) {
 }
 
 // leave leaves a call for the loop. The error says why the loop will not take it.
-func leave[C any](ctx context.Context, d *desk, calls chan<- C, call C) error {
+func leave[C any](ctx context.Context, d *inbox, calls chan<- C, call C) error {
 	select {
 	case calls <- call:
 		return nil
@@ -133,7 +133,7 @@ func leave[C any](ctx context.Context, d *desk, calls chan<- C, call C) error {
 }
 
 // submit queues an intent until its caller has gone. The error says why it was not queued.
-func (d *desk) submit(caller context.Context, in Intent, answer func(stream.Outcome, error)) error {
+func (d *inbox) submit(caller context.Context, in Intent, answer func(stream.Outcome, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.silent() {
@@ -151,7 +151,7 @@ func (d *desk) submit(caller context.Context, in Intent, answer func(stream.Outc
 
 // silent reports whether the processor answers nothing: it has ended, it follows, or it is an owner that redirects
 // because the store has named a successor. d.mu is held.
-func (d *desk) silent() bool {
+func (d *inbox) silent() bool {
 	select {
 	case <-d.done:
 		return true
@@ -162,7 +162,7 @@ func (d *desk) silent() bool {
 }
 
 // away is what the processor answers while it is silent; nil otherwise.
-func (d *desk) away() error {
+func (d *inbox) away() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.silent() {
@@ -172,7 +172,7 @@ func (d *desk) away() error {
 }
 
 // order is TakeOver. Of two that wait, the one that is sure to make the follower ask for the tile stays.
-func (d *desk) order(why Suspicion) {
+func (d *inbox) order(why Suspicion) {
 	if why == OwnerDied {
 		d.mu.Lock()
 		d.reported = time.Now()
@@ -198,14 +198,14 @@ func (d *desk) order(why Suspicion) {
 }
 
 // trust is OwnerLives.
-func (d *desk) trust() {
+func (d *inbox) trust() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reported = time.Time{}
 }
 
 // deathReported reports for how long a report of the owner's death stands.
-func (d *desk) deathReported() (stands time.Duration, standing bool) {
+func (d *inbox) deathReported() (stands time.Duration, standing bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(d.reported), !d.reported.IsZero()
@@ -213,7 +213,7 @@ func (d *desk) deathReported() (stands time.Duration, standing bool) {
 
 // take takes at most n of the intents that wait, and drops those whose callers have gone. They count as waiting until
 // they are requeued, or holds says that they are answered.
-func (d *desk) take(n int) []submission {
+func (d *inbox) take(n int) []submission {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.queue.waiting == 0 {
@@ -224,28 +224,28 @@ func (d *desk) take(n int) []submission {
 }
 
 // holds says how many of the submissions that were taken are not answered yet.
-func (d *desk) holds(n int) {
+func (d *inbox) holds(n int) {
 	d.mu.Lock()
 	d.queue.taken = n
 	d.mu.Unlock()
 }
 
 // requeue returns submissions to the front of the queue.
-func (d *desk) requeue(subs []submission) {
+func (d *inbox) requeue(subs []submission) {
 	d.mu.Lock()
 	d.queue.requeue(subs)
 	d.mu.Unlock()
 }
 
 // sweep drops the intents whose callers have gone.
-func (d *desk) sweep() {
+func (d *inbox) sweep() {
 	d.mu.Lock()
 	d.queue.sweep(time.Now())
 	d.mu.Unlock()
 }
 
 // sendAway redirects every intent that was never presented to the store. What was presented stays in the queue.
-func (d *desk) sendAway() {
+func (d *inbox) sendAway() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.queue.drop(func(s *submission) error {
@@ -260,7 +260,7 @@ func (d *desk) sendAway() {
 // from the authority alone and an old master knows no later ones, so a higher epoch was granted after this owner's. The
 // redirect decides nothing: only intents that were never presented leave, and a process that does not own the tile
 // redirects them in turn.
-func (d *desk) yield(to fence.Owner) {
+func (d *inbox) yield(to fence.Owner) {
 	if to.Contact == "" || to.Contact == d.contact {
 		return
 	}
@@ -275,10 +275,10 @@ func (d *desk) yield(to fence.Owner) {
 }
 
 // resume ends yield: the authority says that no other process has the tile, or the store has taken a batch.
-func (d *desk) resume() { d.update(func(s *Status) { s.Owner = fence.Owner{} }) }
+func (d *inbox) resume() { d.update(func(s *Status) { s.Owner = fence.Owner{} }) }
 
-// close ends the desk: it answers every submission, those of the pending batch included, and every later call.
-func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, pending []submission) {
+// close ends the inbox: it answers every submission, those of the pending batch included, and every later call.
+func (d *inbox) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, pending []submission) {
 	d.update(func(s *Status) { s.Successor = successor })
 	if stoodDown {
 		d.enter(StoodDown, epoch)
@@ -303,7 +303,7 @@ func (d *desk) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, p
 
 // redirect is what a processor that does not own the tile answers: the owner as far as it knows, never itself; or that
 // the tile is quarantined. d.mu is held.
-func (d *desk) redirect() error {
+func (d *inbox) redirect() error {
 	if d.status.Quarantine != nil {
 		return d.status.Quarantine
 	}
@@ -318,7 +318,7 @@ func (d *desk) redirect() error {
 }
 
 // redirected is redirect for a caller that does not hold d.mu.
-func (d *desk) redirected() error {
+func (d *inbox) redirected() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.redirect()
@@ -326,7 +326,7 @@ func (d *desk) redirected() error {
 
 // unresolved is the answer to an intent that was presented, and of which this processor cannot say whether it was
 // committed. d.mu is held.
-func (d *desk) unresolved() error {
+func (d *inbox) unresolved() error {
 	s := d.status.Successor
 	return &UnresolvedError{Tile: d.tile, Epoch: s.Epoch, Contact: s.Contact}
 }

@@ -32,13 +32,13 @@ const (
 // impureEvery is how often it is logged that Resolve changes the state.
 const impureEvery = time.Minute
 
-// asking asks the rules for the events of ticks. With Config.CheckResolve it compares the state before and after.
-type asking struct {
-	*core
+// resolver asks the rules for the events of ticks. With Config.CheckResolve it compares the state before and after.
+type resolver struct {
+	*base
 	logged time.Time // when it was last logged that Resolve changes the state
 }
 
-func (a *asking) resolve(intents []Intent) (stream.Batch, []stream.Outcome, error) {
+func (a *resolver) resolve(intents []Intent) (stream.Batch, []stream.Outcome, error) {
 	if !a.cfg.CheckResolve {
 		return a.guard.resolve(a.history.Tick, intents)
 	}
@@ -53,7 +53,7 @@ func (a *asking) resolve(intents []Intent) (stream.Batch, []stream.Outcome, erro
 }
 
 // changed reports that Resolve has changed the state.
-func (a *asking) changed(i ImpurityInfo) {
+func (a *resolver) changed(i ImpurityInfo) {
 	for range 5 { // two orders of a map may be the same
 		again, err := a.guard.Snapshot()
 		i.Unsteady = i.Unsteady || err == nil && !bytes.Equal(again, i.After)
