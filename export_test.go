@@ -3,7 +3,9 @@ package tilefence
 import "time"
 
 // SetPatience makes the server miss bridges and checkpointers after d. Call it before Run.
-func (s *TileServer) SetPatience(d time.Duration) { s.consumers.after, s.consumers.silent = d, 3*d }
+func (s *TileServer) SetPatience(d time.Duration) {
+	s.consumerHealth.after, s.consumerHealth.silent = d, 3*d
+}
 
 // SetStopping makes the server believe that it is stopping.
 func (s *TileServer) SetStopping() { s.stopping.Store(true) }

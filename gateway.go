@@ -100,7 +100,7 @@ func NewGatewayServer(
 	g.conditions.of(b.Ledger)
 	g.conditions.more(b.Checked)
 	g.worlds = newWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger))
-	members := new(holders)
+	members := new(contactHolders)
 	g.table = &route.Table{Known: members.lives}
 	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, c.Logger, members.changed); err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	g.cfg.Logger.Info("gateway listens", "addr", l.Addr().String())
-	c := newCrew(ctx)
+	c := newTaskGroup(ctx)
 	c.onStop("peers", func(by time.Time) {
 		g.drain(ctx, by, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)
 	})

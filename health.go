@@ -230,10 +230,10 @@ func (s *TileServer) Health() []Problem {
 	for _, t := range s.host.Status() {
 		tileHealth(&t, s.cfg.Host.Tile.SuspectAfter, &all)
 	}
-	s.contests.add(&all)
+	s.flapping.add(&all)
 	s.conditions.add(&all)
 	s.worlds.add(&all)
-	if missing := s.consumers.missing.Load(); missing != nil {
+	if missing := s.consumerHealth.missing.Load(); missing != nil {
 		all = append(all, *missing...)
 	}
 	return all

@@ -111,7 +111,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	r.log.Info("relay listens", "addr", l.Addr().String())
-	c := newCrew(ctx)
+	c := newTaskGroup(ctx)
 	c.start("relay", func(ctx context.Context) error {
 		err := r.relay.Run(ctx)
 		if errors.Is(err, fence.ErrAlreadyRun) { // it was drained before it had begun

@@ -36,7 +36,7 @@ func Run(ctx context.Context, servers ...Server) error {
 	if err := inOrder(servers); err != nil {
 		return err
 	}
-	c := newCrew(ctx)
+	c := newTaskGroup(ctx)
 	c.reserved = reservedForServer
 	for i := len(servers) - 1; i >= 0; i-- {
 		c.start(nameOf(servers[i]), servers[i].Run)
@@ -126,7 +126,8 @@ func (*stopping) Error() string { return "the server stops" }
 // Is matches context.Canceled, since nothing has failed.
 func (*stopping) Is(target error) bool { return target == context.Canceled }
 
-// stopBy is when what runs under ctx, which has ended, must have stopped: as its crew says, or StopTimeout from now.
+// stopBy is when what runs under ctx, which has ended, must have stopped: as its taskGroup says, or StopTimeout from
+// now.
 func stopBy(ctx context.Context) time.Time {
 	if s, ok := errors.AsType[*stopping](context.Cause(ctx)); ok {
 		return s.by
@@ -140,9 +141,9 @@ const (
 	reservedForServer = 2 * time.Second
 )
 
-// crew runs the parts of a server. Each has a context of its own, so that they are stopped one after another, the
+// taskGroup runs the parts of a server. Each has a context of its own, so that they are stopped one after another, the
 // last that was started first.
-type crew struct {
+type taskGroup struct {
 	ctx      context.Context // for values; a part is stopped by its own cancel
 	ended    chan struct{}   // closed when the first part ends by itself
 	once     sync.Once
@@ -157,12 +158,12 @@ type part struct {
 	done chan error
 }
 
-func newCrew(ctx context.Context) *crew {
-	return &crew{ctx: context.WithoutCancel(ctx), ended: make(chan struct{}), reserved: reservedForPart}
+func newTaskGroup(ctx context.Context) *taskGroup {
+	return &taskGroup{ctx: context.WithoutCancel(ctx), ended: make(chan struct{}), reserved: reservedForPart}
 }
 
 // start runs a part.
-func (c *crew) start(name string, run func(context.Context) error) {
+func (c *taskGroup) start(name string, run func(context.Context) error) {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	done := make(chan error, 1)
 	go func() {
@@ -177,7 +178,7 @@ func (c *crew) start(name string, run func(context.Context) error) {
 }
 
 // onStop has f called in its turn when the parts are stopped.
-func (c *crew) onStop(name string, f func(by time.Time)) {
+func (c *taskGroup) onStop(name string, f func(by time.Time)) {
 	done := make(chan error, 1)
 	c.parts = append(c.parts, part{name, func(by time.Time) {
 		go func() {
@@ -188,7 +189,7 @@ func (c *crew) onStop(name string, f func(by time.Time)) {
 }
 
 // wait returns when ctx ends or a part has ended by itself.
-func (c *crew) wait(ctx context.Context) {
+func (c *taskGroup) wait(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 	case <-c.ended:
@@ -197,7 +198,7 @@ func (c *crew) wait(ctx context.Context) {
 
 // stop stops the parts in the reverse order of their start until by, and returns what failed. A part that leaves too
 // little for those after it goes on beside them; one that has not ended at the end is an ErrUnfinished.
-func (c *crew) stop(by time.Time) error {
+func (c *taskGroup) stop(by time.Time) error {
 	errs := make([]error, len(c.parts))
 	var late []int
 	for i := len(c.parts) - 1; i >= 0; i-- {

@@ -185,14 +185,14 @@ func TestGatewaySendsIntentsOfUnownedTiles(t *testing.T) {
 			return err == nil && answer.Outcome == stream.Applied
 		}, time.Minute, 50*time.Millisecond)
 	}
-	holders := map[string]int{}
+	contactHolders := map[string]int{}
 	grants, err := b.Authority.List(t.Context(), 0, 100)
 	require.NoError(t, err)
 	for _, g := range grants {
 		require.EqualValues(t, 1, g.Mints)
-		holders[g.Contact]++
+		contactHolders[g.Contact]++
 	}
-	assert.Len(t, holders, 3, "the tiles spread over the servers: %v", holders)
+	assert.Len(t, contactHolders, 3, "the tiles spread over the servers: %v", contactHolders)
 }
 
 func anybody(*http.Request) (session.Identity, error) {

@@ -84,15 +84,15 @@ type TileServer struct {
 	hinter *fanout.Hinter
 	peers  *tilehttp.Client // for hand-overs
 
-	intents    *tilehttp.Handler
-	inbound    tilehttp.HandlerConfig
-	holders    holders
-	events     *slog.Logger  // of members, who may be many
-	lease      *addressLease // nil without Backends.Workers
-	consumers  consumers     // of its tiles' streams
-	contests   contests
-	conditions conditions // of its back ends
-	worlds     *worlds
+	intents        *tilehttp.Handler
+	inbound        tilehttp.HandlerConfig
+	contactHolders contactHolders
+	events         *slog.Logger   // of members, who may be many
+	lease          *addressLease  // nil without Backends.Workers
+	consumerHealth consumerHealth // of its tiles' streams
+	flapping       flapping
+	conditions     conditions // of its back ends
+	worlds         *worlds
 
 	ran      atomic.Bool
 	stopping atomic.Bool
@@ -129,7 +129,7 @@ func NewTileServer(
 	c.Web.TLS, c.Host.Allow = b.TLS, b.exists(c.Host.Allow)
 	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
 		events: sampled.Logger(c.Logger)}
-	s.table.Known = func(c string) bool { return c == contact || s.holders.lives(c) }
+	s.table.Known = func(c string) bool { return c == contact || s.contactHolders.lives(c) }
 	if s.member, err = b.Members.Join(contact, s.table, c.Logger, s.memberChanged); err != nil {
 		return nil, err
 	}
@@ -160,8 +160,8 @@ func NewTileServer(
 	s.conditions.more(b.Checked)
 	s.worlds = newWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable},
 		checked(&b, b.Fanout, b.Workers))
-	s.consumers.host, s.consumers.log, s.consumers.after = s.host, b.Log, consumersAfter
-	s.consumers.silent = silentAfter(c.Host.Tile.MarkLease)
+	s.consumerHealth.host, s.consumerHealth.log, s.consumerHealth.after = s.host, b.Log, consumersAfter
+	s.consumerHealth.silent = silentAfter(c.Host.Tile.MarkLease)
 	return s, nil
 }
 
@@ -259,7 +259,7 @@ func (s *TileServer) want(tiles []fence.TileID) {
 func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 	id := i.Status.Tile
 	if errors.Is(i.Err, tile.ErrSuperseded) {
-		s.contests.note(id)
+		s.flapping.note(id)
 	}
 	s.noteKept(&i)
 	elsewhere := errors.Is(i.Err, fence.ErrLost) || i.Err == nil && i.Status.Successor.Present()
@@ -282,13 +282,13 @@ func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 func (s *TileServer) memberChanged(e route.Event) {
 	suspected, m := 0, e.Member
 	if e.Kind == route.Joined {
-		if holder := s.holders.joined(m); holder != m.Name || m.Contact == s.contact {
+		if holder := s.contactHolders.joined(m); holder != m.Name || m.Contact == s.contact {
 			s.events.Warn("member has the contact of another that is alive: a process started again, or an impostor",
 				"contact", m.Contact, "name", m.Name, "holder", holder)
 		}
 		s.host.Vouch(m.Contact)
 	} else {
-		held, lives := s.holders.ended(m)
+		held, lives := s.contactHolders.ended(m)
 		if held && e.Kind == route.Died {
 			suspected = s.host.Suspect(m.Contact)
 		}
@@ -321,7 +321,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 		return err
 	}
 	s.cfg.Logger.Info("tile server listens", "addr", l.Addr().String(), "contact", s.contact)
-	c := newCrew(ctx)
+	c := newTaskGroup(ctx)
 	if err := s.worlds.enter(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -337,7 +337,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.onStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
 	c.start("host", s.host.Run)
-	c.start("consumers", s.consumers.watch)
+	c.start("consumers", s.consumerHealth.watch)
 	c.start("conditions", s.conditions.watch)
 	c.start("worlds", s.worlds.watch)
 	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })

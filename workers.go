@@ -92,7 +92,7 @@ func (s *BridgeServer) Run(ctx context.Context) error {
 	if err := s.worlds.enter(ctx); err != nil {
 		return err
 	}
-	c := newCrew(ctx)
+	c := newTaskGroup(ctx)
 	c.start("bridge", s.bridge.Run)
 	c.start("worlds", s.worlds.watch)
 	c.start("share", s.share.Run)
@@ -175,7 +175,7 @@ func (s *CheckpointServer) Run(ctx context.Context) error {
 	if err := s.worlds.enter(ctx); err != nil {
 		return err
 	}
-	c := newCrew(ctx)
+	c := newTaskGroup(ctx)
 	c.start("worlds", s.worlds.watch)
 	c.start("share", s.share.Run)
 	c.start("checkpointer", s.checkpointer.Run)

@@ -34,7 +34,7 @@ type hub struct {
 	held      map[fence.Position]heldFrame
 	heldBytes int // of their payloads
 
-	mending
+	repairState
 
 	earlyAsked  time.Time // when the store was last asked because a client held more
 	nextRefresh int       // length of the tail at which a newer snapshot is looked for
@@ -45,8 +45,8 @@ type hub struct {
 	syncs syncCache
 }
 
-// mending is what is known of a hub's repairs.
-type mending struct {
+// repairState is what is known of a hub's repairs.
+type repairState struct {
 	want      wants
 	repairing bool   // a repair task runs for this tile; there is at most one
 	failed    bool   // the last attempt failed
@@ -142,7 +142,7 @@ func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) b
 	return &hub{
 		tile: tile, cfg: cfg, count: count, repair: repair, turn: rand.IntN(checkTurns),
 		view: view{hidden: !cfg.ShowOwners}, held: map[fence.Position]heldFrame{}, made: map[someAreas][]byte{},
-		mending:     mending{want: wantFull},
+		repairState: repairState{want: wantFull},
 		nextRefresh: cfg.refreshFrames, empty: time.Now(),
 	}
 }

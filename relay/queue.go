@@ -19,8 +19,8 @@ type queue struct {
 	all       *syncBudget   // the relay's
 	backlog   *backlog      // the relay's; nil: not counted
 	write     writeFunc     // nil: nothing is written
-	crew      *writers      // the relay's
-	after     *queue        // the next of those that wait for crew, which guards it
+	pool      *writePool    // the relay's
+	after     *queue        // the next of those that wait for pool, which guards it
 	coalesce  time.Duration // how long a client of several tiles waits for more before it is written to
 	writers   sync.WaitGroup
 
@@ -130,10 +130,10 @@ func (q *queue) call() {
 	q.writing = true
 	q.writers.Add(1)
 	if q.tiles > 1 && q.coalesce > 0 {
-		time.AfterFunc(q.coalesce, func() { q.crew.add(q) })
+		time.AfterFunc(q.coalesce, func() { q.pool.add(q) })
 		return
 	}
-	q.crew.add(q)
+	q.pool.add(q)
 }
 
 // start lets the queue be written. The caller does it the first time, by calling first.

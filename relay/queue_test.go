@@ -61,7 +61,7 @@ func TestSeveralTilesInOneWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queue{coalesce: c.coalesce, crew: newWriters()}
+				q := &queue{coalesce: c.coalesce, pool: newWritePool()}
 				q.init(256, 1<<20)
 				type write struct {
 					at     time.Time

@@ -28,7 +28,7 @@ type Relay struct {
 	syncs   *syncBudget // of all clients
 	gate    *gate.Gate
 	backlog *backlog
-	crew    *writers
+	pool    *writePool
 	shares  shares
 
 	heartbeats [forms][]byte
@@ -52,7 +52,7 @@ func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
 		return nil, err
 	}
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
-		syncs: newSyncBudget(relaySyncRate), crew: newWriters(), heartbeats: heartbeats(c.PingInterval / 2)}
+		syncs: newSyncBudget(relaySyncRate), pool: newWritePool(), heartbeats: heartbeats(c.PingInterval / 2)}
 	if r.gate, err = gate.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (r *Relay) newClient(sess *gate.Session, e relaypb.Encoding) *client {
 		subs: map[fence.TileID]*subscription{},
 	}
 	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
-	c.backlog, c.crew = r.backlog, r.crew
+	c.backlog, c.pool = r.backlog, r.pool
 	c.share = newShare(&r.cfg, 1)
 	c.own, c.all = c.share.syncs, r.syncs
 	c.coalesce = r.cfg.Coalesce

@@ -26,7 +26,7 @@ type bouncer struct {
 // authenticate believes the token, which is the actor's name.
 func (b *bouncer) authenticate(r *http.Request) (session.Identity, error) {
 	b.asked.Add(1)
-	who := session.Identity{Actor: session.Token(r), Value: "crew"}
+	who := session.Identity{Actor: session.Token(r), Value: "pool"}
 	switch {
 	case who.Actor == "" || b.revoked.Load():
 		return session.Identity{}, errors.New("who are you")
@@ -40,7 +40,7 @@ func (b *bouncer) authenticate(r *http.Request) (session.Identity, error) {
 
 func (b *bouncer) authorize(_ context.Context, who session.Identity, _ fence.TileID, _ fence.AreaSet) error {
 	b.askedTiles.Add(1)
-	if b.revoked.Load() || who.Value != "crew" {
+	if b.revoked.Load() || who.Value != "pool" {
 		return errors.New("not any more")
 	}
 	return nil

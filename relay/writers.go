@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// writers write what the clients' queues hold, each in its turn, as far as the network takes it at once: what takes
+// writePool writes what the clients' queues hold, each in its turn, as far as the network takes it at once: what takes
 // longer has a goroutine of its own. So a batch that wakes ten thousand clients wakes as many goroutines as there are
 // processors, and no client waits for a slow one.
-type writers struct {
+type writePool struct {
 	most int // goroutines
 
 	mu          sync.Mutex
@@ -16,10 +16,10 @@ type writers struct {
 	running     int
 }
 
-func newWriters() *writers { return &writers{most: runtime.GOMAXPROCS(0)} }
+func newWritePool() *writePool { return &writePool{most: runtime.GOMAXPROCS(0)} }
 
 // add lets q.write be called soon. It is called with the queue's mutex held.
-func (w *writers) add(q *queue) {
+func (w *writePool) add(q *queue) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.first == nil {
@@ -34,7 +34,7 @@ func (w *writers) add(q *queue) {
 	}
 }
 
-func (w *writers) work() {
+func (w *writePool) work() {
 	for q := w.next(); q != nil; q = w.next() {
 		rest := q.write()
 		if rest == nil {
@@ -49,7 +49,7 @@ func (w *writers) work() {
 }
 
 // next is whose turn it is; nil: nobody's, and the caller ends.
-func (w *writers) next() *queue {
+func (w *writePool) next() *queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.first

@@ -23,16 +23,16 @@ import (
 // conn is one client's connection. One goroutine reads, and one more runs for each intent under way; any of them
 // may write. A client that is silent costs the one that reads, and a timer.
 type conn struct {
-	cfg     *Config
-	gateway Admitter
-	gate    *gate.Gate
-	sess    *gate.Session
-	wire    *socket.Conn
-	tile    atomic.Uint64 // of the last movement or action
-	opened  time.Time
-	crew    *crew          // all connections'
-	work    sync.WaitGroup // what it does for this one
-	beat    *time.Timer
+	cfg        *Config
+	gateway    Admitter
+	gate       *gate.Gate
+	sess       *gate.Session
+	wire       *socket.Conn
+	tile       atomic.Uint64 // of the last movement or action
+	opened     time.Time
+	workerPool *workerPool    // all connections'
+	work       sync.WaitGroup // what it does for this one
+	beat       *time.Timer
 
 	nonsense nonsense // used by the reading goroutine only
 
@@ -46,8 +46,8 @@ type conn struct {
 	asked    time.Time          // when it was last pinged
 }
 
-func newConn(cfg *Config, gateway Admitter, d *gate.Gate, sess *gate.Session, wire *socket.Conn, c *crew) *conn {
-	s := &conn{cfg: cfg, gateway: gateway, gate: d, sess: sess, wire: wire, crew: c, opened: time.Now()}
+func newConn(cfg *Config, gateway Admitter, d *gate.Gate, sess *gate.Session, wire *socket.Conn, c *workerPool) *conn {
+	s := &conn{cfg: cfg, gateway: gateway, gate: d, sess: sess, wire: wire, workerPool: c, opened: time.Now()}
 	s.room.L = &s.mu
 	return s
 }
@@ -149,7 +149,7 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	}
 	if refused == nil {
 		s.work.Add(1)
-		s.crew.run(func() {
+		s.workerPool.run(func() {
 			defer s.work.Done()
 			defer s.done()
 			answer := s.answer(ctx, &f)

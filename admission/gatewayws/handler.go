@@ -21,12 +21,12 @@ type Handler struct {
 	gate    *gate.Gate
 	cfg     Config
 
-	mu       sync.Mutex
-	draining bool
-	admitted int // clients in their handshake and sessions
-	sessions map[*conn]struct{}
-	served   sync.WaitGroup // what is admitted
-	crew     crew           // of all sessions
+	mu         sync.Mutex
+	draining   bool
+	admitted   int // clients in their handshake and sessions
+	sessions   map[*conn]struct{}
+	served     sync.WaitGroup // what is admitted
+	workerPool workerPool     // of all sessions
 }
 
 // New returns a handler. authenticate names the actor of each connection. It does no I/O and starts nothing. Errors: a
@@ -99,7 +99,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	h.start(r, newConn(&h.cfg, h.gateway, h.gate, sess, wire, &h.crew))
+	h.start(r, newConn(&h.cfg, h.gateway, h.gate, sess, wire, &h.workerPool))
 }
 
 func offers(r *http.Request, subprotocol string) bool {
@@ -126,7 +126,7 @@ func (h *Handler) admit() bool {
 		return false
 	}
 	if h.admitted == 0 {
-		h.crew.hire()
+		h.workerPool.hire()
 	}
 	h.admitted++
 	h.served.Add(1)
@@ -140,7 +140,7 @@ func (h *Handler) dismiss(s *conn) {
 	delete(h.sessions, s)
 	h.admitted--
 	if h.admitted == 0 {
-		h.crew.release()
+		h.workerPool.release()
 	}
 	h.served.Done()
 }

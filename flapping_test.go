@@ -14,7 +14,7 @@ import (
 func TestContests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const often, seldom fence.TileID = 1, 2
-		var c contests
+		var c flapping
 		contested := func() (all problems) { c.add(&all); return all }
 		for range 4 {
 			c.note(seldom)

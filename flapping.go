@@ -14,15 +14,15 @@ const (
 	contestedFor = time.Minute
 )
 
-// contests notices tiles that go back and forth between servers. The zero value is ready; it is safe for concurrent
+// flapping notices tiles that go back and forth between servers. The zero value is ready; it is safe for concurrent
 // use.
-type contests struct {
+type flapping struct {
 	mu   sync.Mutex
 	lost map[fence.TileID][]time.Time // when a tile was taken from this server, the last times
 }
 
 // note notes that a tile was taken from this server.
-func (c *contests) note(id fence.TileID) {
+func (c *flapping) note(id fence.TileID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lost == nil {
@@ -33,7 +33,7 @@ func (c *contests) note(id fence.TileID) {
 }
 
 // add adds the tiles that are contested.
-func (c *contests) add(all *problems) {
+func (c *flapping) add(all *problems) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, times := range c.lost {

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestACrewRunsEverything: all that is run ends, by no more goroutines than were needed at once or may wait; TestMain
-// sees that none is left.
-func TestACrewRunsEverything(t *testing.T) {
-	var c crew
+// TestWorkerPoolRunsEverything: all that is run ends, by no more goroutines than were needed at once or may wait;
+// TestMain sees that none is left.
+func TestWorkerPoolRunsEverything(t *testing.T) {
+	var c workerPool
 	var ran atomic.Int64
 	var runs sync.WaitGroup
 	one := func() {

@@ -7,16 +7,16 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-// holders says which member speaks for a contact: the first that was seen there, until it dies or leaves. Another
-// that takes the same contact meanwhile is a process that was started again, whose end speaks for itself when its
-// turn comes, or an impostor.
-type holders struct {
+// contactHolders says which member speaks for a contact: the first that was seen there, until it dies or leaves.
+// Another that takes the same contact meanwhile is a process that was started again, whose end speaks for itself when
+// its turn comes, or an impostor.
+type contactHolders struct {
 	mu    sync.RWMutex
 	names map[string][]string // of the living members by contact, as they joined
 }
 
 // joined notes a member and returns the name of the one that holds its contact.
-func (h *holders) joined(m route.Member) (holder string) {
+func (h *contactHolders) joined(m route.Member) (holder string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.names == nil {
@@ -29,7 +29,7 @@ func (h *holders) joined(m route.Member) (holder string) {
 }
 
 // ended notes that a member died or left, and returns whether it held its contact, and whether another lives there.
-func (h *holders) ended(m route.Member) (held, lives bool) {
+func (h *contactHolders) ended(m route.Member) (held, lives bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	names := h.names[m.Contact]
@@ -45,14 +45,14 @@ func (h *holders) ended(m route.Member) (held, lives bool) {
 }
 
 // lives reports whether a member is at a contact.
-func (h *holders) lives(contact string) bool {
+func (h *contactHolders) lives(contact string) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return len(h.names[contact]) > 0
 }
 
 // changed notes what an event says of a member.
-func (h *holders) changed(e route.Event) {
+func (h *contactHolders) changed(e route.Event) {
 	if e.Kind == route.Joined {
 		h.joined(e.Member)
 	} else {

@@ -18,9 +18,9 @@ import (
 // to list a new tile, to snapshot it (30 s by default) and to copy that, and some more.
 const consumersAfter = time.Minute
 
-// consumers notices that nothing forwards or copies what the tiles of a host commit. A deployment whose bridge or
+// consumerHealth notices that nothing forwards or copies what the tiles of a host commit. A deployment whose bridge or
 // checkpointer was forgotten works, but for late frames and lost checkpoints.
-type consumers struct {
+type consumerHealth struct {
 	host    *tilehost.Host
 	log     stream.Log
 	after   time.Duration            // consumersAfter, or less in tests
@@ -42,7 +42,7 @@ const consumersPage = 512
 func silentAfter(lease time.Duration) time.Duration { return max(lease/2, consumersAfter) }
 
 // watch looks at a page of the tiles each second until ctx ends.
-func (c *consumers) watch(ctx context.Context) error {
+func (c *consumerHealth) watch(ctx context.Context) error {
 	for wait.For(ctx, min(c.after/4, time.Second)) {
 		c.look(ctx)
 	}
@@ -51,7 +51,7 @@ func (c *consumers) watch(ctx context.Context) error {
 
 // look compares the next page of the tiles that have served for a while with the marks on their streams, each tile for
 // itself: two deployments that divide each other's tiles leave some without a bridge or a checkpointer, and not all.
-func (c *consumers) look(ctx context.Context) {
+func (c *consumerHealth) look(ctx context.Context) {
 	serving := map[fence.TileID]bool{}
 	var page []fence.TileID
 	for _, t := range c.host.Status() {
@@ -97,7 +97,7 @@ const (
 
 // compare notes what each of the tiles lacks. A mark is judged by when it was
 // seen to be written anew, since its own time is by the store's clock.
-func (c *consumers) compare(all []stream.TileMarks) {
+func (c *consumerHealth) compare(all []stream.TileMarks) {
 	if c.moved == nil {
 		c.moved = map[mark]movement{}
 	}

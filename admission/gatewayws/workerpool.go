@@ -6,24 +6,24 @@ import "sync"
 // done.
 const maxIdle = 1024
 
-// crew runs intents, each in a goroutine, which has to wait for the tile's next tick. One that is done waits for the
-// next intent of any client: its stack has grown to what an intent takes, and to grow a new one each time cost a sixth
-// of an intent. The zero crew is ready; it keeps no goroutine until hire, and after release.
-type crew struct {
+// workerPool runs intents, each in a goroutine, which has to wait for the tile's next tick. One that is done waits for
+// the next intent of any client: its stack has grown to what an intent takes, and to grow a new one each time cost a
+// sixth of an intent. The zero workerPool is ready; it keeps no goroutine until hire, and after release.
+type workerPool struct {
 	mu    sync.Mutex
 	hired bool
 	idle  []chan func() // the last one to be done is the first to have an intent: its stack is in the caches
 }
 
 // hire lets goroutines wait from now on.
-func (c *crew) hire() {
+func (c *workerPool) hire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hired = true
 }
 
 // release ends the goroutines that wait, and those that run something when they are done.
-func (c *crew) release() {
+func (c *workerPool) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hired = false
@@ -34,7 +34,7 @@ func (c *crew) release() {
 }
 
 // run calls f in a goroutine.
-func (c *crew) run(f func()) {
+func (c *workerPool) run(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := len(c.idle) - 1
@@ -47,7 +47,7 @@ func (c *crew) run(f func()) {
 	c.idle = c.idle[:last]
 }
 
-func (c *crew) work(f func()) {
+func (c *workerPool) work(f func()) {
 	next := make(chan func(), 1)
 	for f != nil {
 		f()
@@ -59,7 +59,7 @@ func (c *crew) work(f func()) {
 }
 
 // waits reports whether the caller is to wait for what next brings.
-func (c *crew) waits(next chan func()) bool {
+func (c *workerPool) waits(next chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.hired || len(c.idle) >= maxIdle {
