@@ -130,8 +130,9 @@ func (l lyingLog) Stat(_ context.Context, tiles []fence.TileID) ([]stream.Stat, 
 	for i := range stats {
 		at := fence.Position{Epoch: 2, Seq: 3}
 		owner := fence.Owner{Tile: tiles[i], Epoch: 2, Contact: l.say, Position: at}
-		stats[i] = stream.Stat{Tile: tiles[i], Owner: owner, HasSnapshot: true, Snapshot: stream.SnapshotHead{Position: at}, Last: at,
-			Marks: map[stream.Consumer]stream.Mark{stream.Consumer(l.say): {Seq: 1}}, Err: errors.New(l.say)}
+		stats[i] = stream.Stat{Tile: tiles[i], Owner: owner, HasSnapshot: true, Last: at,
+			Snapshot: stream.SnapshotHead{Position: at},
+			Marks:    map[stream.Consumer]stream.Mark{stream.Consumer(l.say): {Seq: 1}}, Err: errors.New(l.say)}
 	}
 	return stats, l.err()
 }
@@ -314,7 +315,8 @@ func (l *liar) tool(quarantined bool) *tool {
 	l.Cleanup(inspector.Close)
 	return &tool{authority: lyingAuthority{liar: l, contact: contact}, store: lyingStore{liar: l},
 		log: lyingLog{liar: l}, keys: lyingRepair{l}, checkpoints: lyingCheckpoints{liar: l},
-		publisher: lyingBroker{l}, broker: lyingBroker{l}, audience: lyingBroker{l}, plans: lyingPlans{liar: l}, match: lyingMatch{liar: l}, nodes: nodes, ledger: ledger,
+		publisher: lyingBroker{l}, broker: lyingBroker{l}, audience: lyingBroker{l}, plans: lyingPlans{liar: l},
+		match: lyingMatch{liar: l}, nodes: nodes, ledger: ledger,
 		inspector: &tilefence.InspectorClient{URL: inspector.URL}}
 }
 
