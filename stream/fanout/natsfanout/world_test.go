@@ -158,7 +158,8 @@ func TestForbiddenToAsk(t *testing.T) {
 		Subscribe: &server.SubjectPermission{Allow: []string{natsfanout.WorldSubject + ".*"}}}
 	node := natstest.Start(t, func(o *server.Options) {
 		o.Users = []*server.User{user("old"), user("hears", natsfanout.WorldSubject+".*"),
-			user("speaks", natsfanout.WorldSubject), asks, user("all", natsfanout.WorldSubject, natsfanout.WorldSubject+".*")}
+			user("speaks", natsfanout.WorldSubject), asks,
+			user("all", natsfanout.WorldSubject, natsfanout.WorldSubject+".*")}
 	})
 	w := fence.World{ID: fence.NewWorldID()}
 	as := func(name string, cfg *natsfanout.Config) *natsfanout.Fanout {

@@ -94,6 +94,9 @@ func (k *conn) run() {
 }
 
 func (k *conn) write(ping <-chan time.Time) error {
+	allowed := silentPings * k.s.f.cfg.PingInterval
+	silent := time.NewTimer(allowed)
+	defer silent.Stop()
 	for {
 		select {
 		case <-k.s.ctx.Done():
@@ -102,10 +105,13 @@ func (k *conn) write(ping <-chan time.Time) error {
 			if err := k.sendAll(); err != nil {
 				return err
 			}
-		case <-ping:
-			if k.silence() > silentPings*k.s.f.cfg.PingInterval {
+		case <-silent.C:
+			left := allowed - k.silence()
+			if left <= 0 {
 				return errSilent
 			}
+			silent.Reset(left)
+		case <-ping:
 			if err := k.ps.Ping(k.s.ctx); err != nil {
 				return err
 			}
