@@ -38,9 +38,9 @@ type identity struct {
 }
 
 // EnterWorld implements fence.WorldKeeper as far as that can be done without a record: it asks the processes that run
-// now. A Fanout that knows its ID, from [Config.World] or from the first call whose w passed, answers with it; processes
-// of one ID answer once together. The answers of 200 ms count. A *fence.WorldError if this Fanout, or one that answers,
-// is of another known ID, or the name is another. An answer that cannot be read is ignored and counted.
+// now. A Fanout that knows its ID, from [Config.World] or from the first call whose w passed, answers with it;
+// processes of one ID answer once together. The answers of 200 ms count. A *fence.WorldError if this Fanout, or one
+// that answers, is of another known ID, or the name is another. An answer that cannot be read is ignored and counted.
 //
 // The ID returned is that of this Fanout: what others answer refuses a process, and teaches it nothing. If the server
 // forbids the question, the ID is not compared, and Check says so.
@@ -138,8 +138,8 @@ func (f *Fanout) forbidden(before error, subject, inbox string) bool {
 		return false
 	}
 	f.world.denied.Store(&fence.SettingError{Node: "NATS server " + f.conn.ConnectedUrlRedacted(),
-		Setting: "the user's permissions", Value: err.Error(), Detail: "another deployment of the world's name on these " +
-			"servers would not be noticed; let the user publish to " + subject + " and subscribe to " + subject +
+		Setting: "the user's permissions", Value: err.Error(),
+		Detail: "another deployment of the world's name on these servers would not be noticed; let the user publish to " + subject + " and subscribe to " + subject +
 			".*, as the users in deploy/nats may"})
 	return true
 }
