@@ -115,8 +115,13 @@ const testLease = 200 * time.Millisecond
 
 func (s scene) worker(seats match.Allocator, store match.Store) *match.Worker {
 	s.Helper()
-	w, err := match.NewWorker(store, seats, []match.Queue{s.queue()}, &match.WorkerConfig{Lease: testLease, Batch: 8,
-		Drain: time.Second})
+	return s.workerOf(seats, store, testLease, time.Second)
+}
+
+func (s scene) workerOf(seats match.Allocator, store match.Store, lease, drain time.Duration) *match.Worker {
+	s.Helper()
+	w, err := match.NewWorker(store, seats, []match.Queue{s.queue()}, &match.WorkerConfig{Lease: lease, Batch: 8,
+		Drain: drain})
 	require.NoError(s, err)
 	return w
 }
@@ -311,7 +316,7 @@ func hundredDie(s scene) {
 func workersDrain(s scene) {
 	s.offer(1, 1000, long)
 	slow := &slowSeats{Allocator: s.allocator(s.Backend, minutes), asked: make(chan struct{}, 1000)}
-	stop := s.play(s.worker(slow, s.Backend).Run)
+	stop := s.play(s.workerOf(slow, s.Backend, long, long).Run)
 	s.enqueue(200)
 	<-slow.asked
 	stop()
