@@ -13,8 +13,8 @@
 // new writes a small game, and dev runs a command with servers for development at hand; the other commands work on a
 // deployment.
 //
-// tilectl -h lists the commands. Tables are for people, and long texts in them are cut; with -json every row is one JSON
-// object a line with all of its texts, and sentences go to standard error.
+// tilectl -h lists the commands. Tables are for people, and long texts in them are cut; with -json every row is one
+// JSON object a line with all of its texts, and sentences go to standard error.
 // All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop",
 // "repair -apply", "ledger settle" and "resolve" only read. The exit status is 0 on success, 1 if something failed or
 // is damaged, 2 for a wrong command line.
