@@ -22,7 +22,8 @@
 // state. A rebase marker is a frame like any other.
 //
 // An entry that cannot be read, whose chain is not its content's, or whose payload is not a batch, is put
-// among the tile's dead letters, and the tile goes on with the next.
+// among the tile's dead letters, and the tile goes on with the next. If writing one takes longer than 100 ms, the tile
+// counts as failing until it has no other, so that it delays healthy ones once.
 //
 // If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -13,6 +14,12 @@ import (
 // lettersAPass bounds the dead letters one tile writes in one pass: each is a round trip that the other
 // tiles wait for.
 const lettersAPass = 8
+
+// letterSlow is from when on a dead letter counts as slow. After a slow one the tile is taken for one that fails, so
+// that the healthy ones wait for no other: a round trip takes a few milliseconds.
+const letterSlow = 100 * time.Millisecond
+
+var errSlowLetters = errors.New("dead letters take long; the rest of the tile's are written apart from healthy tiles")
 
 // letterAttempts is how often a poison entry is offered to the dead letters before the bridge goes on
 // without: a store that refuses nothing but dead letters must not stop the tile.
@@ -39,6 +46,8 @@ type part struct {
 	cursor cursor
 	limit  int
 	woken  bool // read because of a hint
+	retry  bool // of a pass of failing tiles
+	slow   bool // a dead letter took long
 
 	entries   int // read
 	bytes     int // of their payloads
@@ -94,6 +103,7 @@ func (p *pass) run(ctx context.Context, c *clusters) {
 			pt.fail(OpRead, err)
 			continue
 		}
+		pt.retry = p.retry
 		damage := beyond(&chunks[i])
 		if pt.sift(ctx, c, &chunks[i]); damage != nil && pt.err == nil && pt.regressed == nil {
 			pt.fail(OpRead, damage)
@@ -185,11 +195,17 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 	c := &pt.cursor
 	if !slices.Contains(c.counted, notice{seq: p.Seq}) {
-		if len(pt.letters) == lettersAPass {
+		switch full := len(pt.letters) == lettersAPass; {
+		case pt.slow && (full || !pt.retry):
+			pt.fail(OpDeadLetter, errSlowLetters)
+			return false
+		case full:
 			pt.more = true
 			return false
 		}
+		began := time.Now()
 		err := to.deadLetter(ctx, p)
+		pt.slow = pt.slow || time.Since(began) > letterSlow
 		if err != nil {
 			if c.letters++; c.letters < letterAttempts {
 				pt.fail(OpDeadLetter, err)

@@ -161,3 +161,37 @@ func TestDeadLettersUnavailable(t *testing.T) {
 		})
 	}
 }
+
+// TestSlowDeadLetters: a damaged tile whose dead letters take long delays a pass of the others by one of them, and not
+// by those of all its entries.
+func TestSlowDeadLetters(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const slow = 1500 * time.Millisecond
+		for range 20 {
+			r.commitPayload(1, 1, []byte("nonsense"))
+		}
+		r.commit(1, 1, 1)
+		r.log.before = func(op bridge.Op, _ fence.TileID) error {
+			if op == bridge.OpDeadLetter {
+				time.Sleep(slow)
+			}
+			return nil
+		}
+		b, _ := r.run(&bridge.Config{RetryMax: time.Second}, 1, 2)
+		for range 60 {
+			r.commit(2, 1, 1)
+			time.Sleep(time.Second)
+		}
+		late := 0
+		for _, f := range r.pub.all() {
+			if f.Tile == 2 && f.at.Sub(f.At) > 120*time.Millisecond {
+				late++
+			}
+		}
+		require.LessOrEqual(t, late, 2)
+		require.Equal(t, upTo(1, 60), r.pub.seqs(2))
+		require.Equal(t, upTo(21, 21), r.pub.seqs(1))
+		require.EqualValues(t, 20, b.Stats().DeadLetters)
+		require.Zero(t, b.Stats().Failing)
+	})
+}
