@@ -139,8 +139,8 @@ func (f *Fanout) forbidden(before error, subject, inbox string) bool {
 	}
 	f.world.denied.Store(&fence.SettingError{Node: "NATS server " + f.conn.ConnectedUrlRedacted(),
 		Setting: "the user's permissions", Value: err.Error(),
-		Detail: "another deployment of the world's name would not be noticed; let the user publish to " + subject + " and subscribe to " + subject +
-			".*, as the users in deploy/nats may"})
+		Detail: "another deployment of the world's name would not be noticed; let the user " +
+			"publish to " + subject + " and subscribe to " + subject + ".*, as the users in deploy/nats may"})
 	return true
 }
 
