@@ -43,7 +43,7 @@ type Starting struct {
 // reason than that a server does not answer, or not yet, which is a *fence.StoreError. So a process that starts while a
 // master fails over waits, and one with a wrong setting ends at once. Each failure is a line of the log that names
 // what. The error is that of open, or ctx's cause together with the last one of open, as one line that begins with
-// what. A process that is told to stop has not failed: look at ctx.Err().
+// what. A process that is asked to stop has not failed: look at ctx.Err().
 func (s *Starting) Await(ctx context.Context, what string, open func(context.Context) error) error {
 	s.awaited.Store(&what)
 	log := orDiscard(s.Logger)

@@ -115,7 +115,7 @@ func (l *loop) hangs() time.Duration {
 	return 0
 }
 
-// Of what lasts less, nobody is told: a failover of a shard takes a second or two.
+// Shorter problems are not reported: a failover of a shard takes a second or two.
 const (
 	troubleAfter = 2 * time.Second
 	lookEvery    = time.Second      // for the log

@@ -31,7 +31,7 @@ type ReconcilerConfig struct {
 	MaxClockSkew time.Duration
 }
 
-// Reconciler finds out what became of actions that are pending, from what the stores say. It asks no tile server and no
+// Reconciler finds the outcomes of actions that are pending, from what the stores say. It asks no tile server and no
 // gateway, so that no process can lie to it. Create one with NewReconciler. Safe for concurrent use, by several
 // processes too.
 //
@@ -108,7 +108,7 @@ var (
 	errProvisional = errors.New("the tile's stream has an outcome, which a failover could still take back")
 )
 
-// Find finds out what became of open actions of one tile, in their order. now is the ledger's clock
+// Find finds the outcomes of open actions of one tile, in their order. now is the ledger's clock
 // (AdmissionLedger.Now). Without evidence it takes up to 8 s. err says that the tile could not be read.
 //
 // Errors: those of tile.Outcomes, of fence.Authority and of StoreReader.

@@ -23,7 +23,7 @@ type Config struct {
 	CadenceOf func(fence.TileID) time.Duration
 
 	// Journal is where write-through tiles keep the batches that no checkpoint covers. When a tile's snapshot
-	// is durable, its journal is truncated up to it. That this fails is told to the Truncated hook and made
+	// is durable, its journal is truncated up to it. A failure is reported to the Truncated hook and made
 	// good later; it is no failed checkpoint. Default nil: there is none.
 	Journal JournalStore
 

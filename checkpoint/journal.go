@@ -14,7 +14,7 @@ import (
 // acknowledges it. What was ever acknowledged is then the checkpoint and the tail.
 //
 // The seal is to the journal what the owner hash is to the stream: an Append checks it in the step that
-// writes, so once Seal has returned, no owner with a lower epoch is told that anything was kept, and what
+// writes, so once Seal has returned, no owner with a lower epoch is answered that anything was kept, and what
 // was kept before is in the tail. The same step checks that the entry follows the journal's end, its last entry or
 // base. So a store that was restored to an older state, even of the same epoch, refuses what its living owner
 // appends next, and the owner lays a new base.

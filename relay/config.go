@@ -101,10 +101,10 @@ type Config struct {
 //		return errors.New("out of sight")
 //	}
 //
-// who is as Config.Authenticate returned it, or the last refresh. An error is answered with CODE_FORBIDDEN, and ends a
-// subscription that was there; its text is logged, not sent. A player who loses the right to an area is asked about
-// only when the client sends something: Relay.EndActor ends what is open. It must return when ctx ends, which is after
-// Config.Sessions.Timeout. It is called from the connection's own goroutine, in turn.
+// The argument who is what Config.Authenticate returned, or the last refresh. An error is answered with
+// CODE_FORBIDDEN, and ends a subscription that was there; its text is logged, not sent. A player who loses the right
+// to an area is asked about only when the client sends something: Relay.EndActor ends what is open. It must return
+// when ctx ends, which is after Config.Sessions.Timeout. It is called from the connection's own goroutine, in turn.
 type AuthorizeFunc func(ctx context.Context, who session.Identity, tile fence.TileID, areas fence.AreaSet) error
 
 // Views is a cache of tiles' histories that many relays share. A *viewcache.Cache is one.

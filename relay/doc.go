@@ -53,14 +53,14 @@
 //
 // # Who has what when there is too little
 //
-// What many share is shared by actors, and by the addresses of strangers, not by who came first. On a relay that is
-// full of clients (Limits.MaxClients), the newest connection of the actor that has most makes place for one that has at
-// least two less (package session, Limits). A relay that watches as many tiles as it may drops one of the actor that
-// has most subscriptions for one that has at least two less; those whose tile is dropped get CODE_OVERLOADED. A tile
-// that others watch who have few stays. All connections of an actor share one budget of Syncs, and one of tiles that
-// the relay does not watch yet, each of which is a read of the store; both last when they leave. Where the Syncs of all
-// are too many, those who were sent least go first. A client that has little waiting loses no frame when those who do
-// not read have used Limits.RelayQueueBytes up.
+// What many share is shared by actors, and by the addresses of strangers, not in order of arrival. On a relay that is
+// full of clients (Limits.MaxClients), the newest connection of the actor that has most makes place for one that has
+// at least two less (package session, Limits). A relay that watches as many tiles as it may drops one of the actor
+// that has most subscriptions for one that has at least two less; those whose tile is dropped get CODE_OVERLOADED. A
+// tile watched by others that have few stays. All connections of an actor share one budget of Syncs, and one of tiles
+// that the relay does not watch yet, each of which is a read of the store; both last when they leave. Where the Syncs
+// of all are too many, the clients that were sent least go first. A client that has little waiting loses no frame when
+// those who do not read have used Limits.RelayQueueBytes up.
 //
 // # When things fail
 //

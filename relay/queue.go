@@ -25,7 +25,7 @@ type queue struct {
 	writers   sync.WaitGroup
 
 	mu        sync.Mutex
-	writing   bool // somebody writes, or is about to
+	writing   bool // a goroutine writes, or is about to
 	tiles     int  // that the client watches
 	frames    [][]byte
 	bytes     int
@@ -122,7 +122,7 @@ func (q *queue) add(frame []byte) {
 	}
 }
 
-// call has the queue written, unless somebody does already. The mutex is held.
+// call has the queue written, unless a goroutine writes already. The mutex is held.
 func (q *queue) call() {
 	if q.writing || q.write == nil {
 		return

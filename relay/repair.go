@@ -293,7 +293,7 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 	h.disputed = false
 	if disputed && r.cfg.Views != nil {
 		h.mu.Unlock()
-		r.cfg.Views.Forget(r.life.base, h.tile) // first: who joins after the clients below must not be given it
+		r.cfg.Views.Forget(r.life.base, h.tile) // first: a client that joins later must not get it
 		h.mu.Lock()
 	}
 	defer h.mu.Unlock()
@@ -387,7 +387,7 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 		more = false
 	case err != nil:
 		h.callDue() // clients that hold nothing are told
-		// An outage must not keep a task busy for a tile nobody watches: the hub goes soon.
+		// An outage must not keep a task busy for a tile without watchers: the hub goes soon.
 		more = len(h.subs) > 0 || !h.view.loaded
 		next = attempt + 1
 	case len(h.held) > 0:

@@ -153,7 +153,7 @@ func (v *view) compare(p fence.Position) relation {
 	return forked
 }
 
-// adoption is what became of a history read from the store.
+// adoption is the result of adopting a history from the store.
 type adoption uint8
 
 const (

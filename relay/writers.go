@@ -48,7 +48,7 @@ func (w *writePool) work() {
 	}
 }
 
-// next is whose turn it is; nil: nobody's, and the caller ends.
+// next is the queue whose turn it is; nil: no queue waits, and the caller ends.
 func (w *writePool) next() *queue {
 	w.mu.Lock()
 	defer w.mu.Unlock()

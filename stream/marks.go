@@ -27,7 +27,7 @@ const (
 	// ConsumerGroup is the oldest pending entry of a Redis consumer group: read, and not acknowledged. The store
 	// tracks it by itself: it can hold the trim floor, and cannot be marked. Its lease counts for each entry from when
 	// it was last delivered. What a group has not read yet holds nothing. Redis gives a pending entry that was removed
-	// to the consumer that asks for it again, without its fields: that is how a member of the group is told.
+	// to the consumer that asks for it again, without its fields: that is how a member of the group learns of it.
 	ConsumerGroup Consumer = "group"
 )
 

@@ -59,5 +59,5 @@ type Trimmed struct {
 	Bytes   int64
 }
 
-// Alarming reports whether the stream takes three quarters or more of a bound: the time to look who holds it.
+// Alarming reports whether the stream takes three quarters or more of a bound: the time to look what holds it.
 func (t *Trimmed) Alarming(maxBytes int64) bool { return maxBytes > 0 && t.Bytes >= maxBytes/4*3 }

@@ -65,7 +65,7 @@ func (c *base) resolveFailed(err error, in *Intent) {
 }
 
 // commit makes one attempt to append or refresh by Config.Commit, within CommitTimeout. It is not abandoned when the
-// processor is told to stop: its outcome would be unknown.
+// processor is stopped: its outcome would be unknown.
 func (c *base) commit(ctx context.Context, batch fence.Commit) (fence.Receipt, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.CommitTimeout)
 	defer cancel()

@@ -19,7 +19,7 @@ type Decisions struct {
 	Formed time.Time
 }
 
-// Outcomes reads what a tile has decided. It asks no tile server, so it is evidence for what became of an action whose
+// Outcomes reads what a tile has decided. It asks no tile server, so it is evidence for the outcome of an action whose
 // answer was lost. An action that is not there may have been decided and forgotten since, or be decided yet.
 //
 // Errors: those of stream.Recover; a *fence.FormatError for a snapshot of another make.

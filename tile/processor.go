@@ -230,7 +230,7 @@ func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Positio
 
 // TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
 // longer one, ignores it. OwnerDied is looked into first: the tile is claimed when its owner hash has not moved for
-// RefreshEvery+1 ticks, or when nobody has called OwnerLives for two ticks, at least a second.
+// RefreshEvery+1 ticks, or when OwnerLives was not called for two ticks, at least a second.
 func (p *TileProcessor) TakeOver(why Suspicion) { p.inbox.order(why) }
 
 // OwnerLives tells a follower that gossip sees a living member at the owner's contact: if TakeOver(OwnerDied) was

@@ -43,7 +43,7 @@ func (o *tileOwner) repair(ctx context.Context, from source, i *incident) error 
 }
 
 // foldLanded folds the pending batch if the stream ends with it, though no answer has said so. Its clients are answered
-// later, but others know of it: watchers were shown it, and who asked the replicas was told that they have it.
+// later, but others know of it: watchers were shown it, and callers of Confirm know that the replicas have it.
 func (o *tileOwner) foldLanded(ctx context.Context, end fence.Position) error {
 	if o.pending == nil || o.pending.commit.Refresh() || end != o.pending.commit.Next() {
 		return nil

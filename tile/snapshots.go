@@ -21,7 +21,7 @@ type snapshots struct {
 	tick    fence.Tick     // at which the last was due or tried
 }
 
-// snapshotResult is what became of a snapshot.
+// snapshotResult is the result of writing a snapshot.
 type snapshotResult struct {
 	info   SnapshotInfo
 	saved  bool  // the snapshot itself was; the trim may have failed

@@ -166,8 +166,8 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	return nil
 }
 
-// Malformed messages, of which a client may send so many in ten seconds. A client with a bug is told what is wrong; one
-// that goes on costs as much as a player.
+// Malformed messages, of which a client may send so many in ten seconds. A client with a bug gets an error that says
+// what is wrong; one that goes on costs as much as a player.
 const (
 	maxMalformed    = 100
 	malformedWindow = 10 * time.Second
@@ -229,7 +229,7 @@ func (s *conn) end(why *socket.FrameError) bool {
 	return true
 }
 
-// enter counts the caller as busy, who calls done at its end, and says why an intent cannot be run.
+// enter counts the caller as busy until it calls done. Its error says why an intent cannot be run.
 //
 // An intent is finished before its answer is written, or a client that sends the next one at once would find it
 // still under way. What a client that reads slowly can pile up is bounded by how many are busy: when all of them wait

@@ -212,7 +212,7 @@ func (q Queue) checkPlayers(players []Player) error {
 	return nil
 }
 
-// entry is what the store is told of a new ticket.
+// entry is what the store keeps of a new ticket.
 func (q Queue) entry() Entry {
 	return Entry{MaxWait: q.MaxWait, Room: (q.Room + q.Shards - 1) / q.Shards, PerSource: q.PerSource}
 }

@@ -96,7 +96,7 @@ type Reason string
 // The reasons.
 const (
 	NotSeen     Reason = ""             // no worker has looked at it yet: does one run for this queue?
-	Alone       Reason = "alone"        // nobody else waits who agrees on the attributes of Queue.Same
+	Alone       Reason = "alone"        // no other waits that agrees on the attributes of Queue.Same
 	OutOfWindow Reason = "window"       // others wait, further away than its window; the window grows with time
 	TooFew      Reason = "players"      // too few within its window for a match, or their parties do not fit
 	RoleMissing Reason = "role"         // players are there, and a role is missing (Why.Roles)
@@ -112,7 +112,7 @@ type Why struct {
 	Window     int      `json:"window,omitempty"`     // +- rating it accepted then
 	Candidates int      `json:"candidates,omitempty"` // other tickets it was compared with
 	Nearest    int      `json:"nearest,omitempty"`    // distance in rating of the nearest of them
-	Roles      []string `json:"roles,omitempty"`      // roles that nobody within its window plays
+	Roles      []string `json:"roles,omitempty"`      // roles that no player within its window plays
 }
 
 // String returns a sentence for people.

@@ -131,7 +131,7 @@ func confirmReplicas(s *scene) {
 	s.refuse(next, fence.ErrReplay)
 }
 
-// confirmReaders: a position in the stream is confirmed, whoever asks. A position that is not there never is.
+// confirmReaders: Confirm succeeds for any caller if the position is in the stream, and fails otherwise.
 func confirmReaders(s *scene) {
 	commits := s.found(1, 3)
 	last := commits[2].Next()

@@ -74,7 +74,7 @@ func raceRivals(s *scene) {
 	}
 }
 
-// reign mints an epoch and commits under it until it is told to stop.
+// reign mints an epoch and commits under it until it is stopped.
 func (c *contest) reign(name string, rng *rand.Rand) {
 	epoch := fence.Epoch(c.mint.Add(1))
 	var prev fence.Position

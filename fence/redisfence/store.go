@@ -49,7 +49,7 @@ type Config struct {
 	// whatever restarts a master waits until a replica was promoted.
 	AllowNoPersistence bool
 
-	// Logger is told by Load when the client looks for a changed topology less often than Options has it.
+	// Logger gets a line from Load when the client looks for a changed topology less often than Options has it.
 	// Nil means slog.Default().
 	Logger *slog.Logger
 

@@ -10,7 +10,7 @@ import (
 )
 
 // ValidateAddress reports whether a contact is host:port and nothing else: nil, or a *fence.ArgumentError. A contact
-// is the word of whoever announced it; one that becomes part of a URL must not choose its path, its user, or its
+// is what a process has announced; one that becomes part of a URL must not choose its path, its user, or its
 // header. The host is a name of letters, digits, '-', '_' and '.', or an IP address, IPv6 in brackets and without a
 // zone; the port is 1 to 65535.
 func ValidateAddress(contact string) error {

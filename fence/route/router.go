@@ -24,7 +24,7 @@ type RouterConfig struct {
 	MaxTiles int
 
 	// Known says which contacts may be answered on the word of gossip or a redirect: those of the members, say. The
-	// store is asked about others, and who it names is answered: a contact that one process has made up leads nowhere.
+	// store is asked about others, and the owner that it names is answered: a made-up contact leads nowhere.
 	// It is called by every Route, so it must be quick. Nil: all.
 	Known func(contact string) bool
 

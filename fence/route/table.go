@@ -113,7 +113,7 @@ func (p *part) merge(e Entry, t *Table) bool {
 	return true
 }
 
-// Forget removes the entries of owners that do not live, and returns how many. Releases stay: they name nobody.
+// Forget removes the entries of owners that do not live, and returns how many. Releases stay: they name no owner.
 func (t *Table) Forget(lives func(contact string) bool) (forgotten int) {
 	for i := range t.parts {
 		p := &t.parts[i]

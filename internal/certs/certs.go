@@ -73,7 +73,7 @@ func sign(template, parent *x509.Certificate, key, by *ecdsa.PrivateKey) ([]byte
 	return x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
 }
 
-// Server is what a server presents to anybody.
+// Server is what a server presents to its clients.
 func (a *Authority) Server() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{a.leaf}, MinVersion: tls.VersionTLS13}
 }

@@ -21,7 +21,7 @@ func (e *NotSentError) Unwrap() error { return e.Err }
 // queue free goes at once, on its caller's goroutine. Otherwise a goroutine sends the sets, and ends when no request
 // waits. It is safe for concurrent use.
 type Queue[R Request[R]] struct {
-	Send         func(ctx context.Context, set []R) // must leave in each request what became of it
+	Send         func(ctx context.Context, set []R) // must leave in each request its result
 	Calls, Bytes int                                // bounds of a set
 
 	mu      sync.Mutex

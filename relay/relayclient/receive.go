@@ -32,7 +32,7 @@ type tile struct {
 
 // forgetAfter is for how long relays must have said that the store knows no epoch as high as a tile's floor before the
 // client forgets the floor. A failover, or a store that a relay reads behind a partition, is over by then; a true epoch
-// is told to the store by those that have shown it.
+// is reported to the store by those that have shown it.
 const forgetAfter = 30 * time.Second
 
 // staleAsks is how often one relay that is behind is asked before a client with Config.Reconnect leaves it.

@@ -347,7 +347,7 @@ type announced struct {
 	at time.Time
 }
 
-// listen begins to listen. It comes before Lock says who reads: what is announced after that is heard.
+// listen begins to listen. It is called before Lock, so that no announcement is missed.
 func (c *Cache) listen(tile fence.TileID) *waiter {
 	w := &waiter{cache: c, until: time.Now().Add(c.cfg.patience), next: c.cfg.look, heard: make(chan announced, 1)}
 	w.leave = c.store.Listen(tile, func(v Version) {

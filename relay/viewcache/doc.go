@@ -80,7 +80,7 @@
 //	- the master fails, and its replica takes over                TestFailover
 //	- the relay with the lock has no time to read                 ABusyRelayLeavesTheLock
 //	- many small views fill the server before the budget          TestMemoryOfSmallViews
-//	- damage, or bytes of somebody else                           DamageIsAMiss
+//	- damage, or bytes of another program                         DamageIsAMiss
 //	- a forged view at the true position, or at 2^53-1            WhatHasNoTagIsRefused
 //	- an index or account that was written by another hand        TestAForgedIndexHeals
 //

@@ -81,7 +81,7 @@ func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, ve
 	return v, nil
 }
 
-// keepLock renews the lock until it is told to stop, so that it ends with its holder and not before. The lock may be
+// keepLock renews the lock until its context ends, so that it ends with its holder and not before. The lock may be
 // lost all the same: then the store decides over what this rebuild gives. It does not wait for a call under way, which
 // extends no later holder's lock.
 func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token Token) (stop func()) {

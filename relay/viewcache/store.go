@@ -71,7 +71,7 @@ type Version struct {
 // Token names one holder of a lock. A later holder has a higher one. Zero is none.
 type Token uint64
 
-// Grant is the answer of Lock. Without a token somebody else has the lock, or the newest version is another.
+// Grant is the answer of Lock. Without a token another relay has the lock, or the newest version is another.
 type Grant struct {
 	Token   Token
 	Changed bool
@@ -87,7 +87,7 @@ type Put struct {
 	Snapshot []byte // nil: the store has that of Base already
 }
 
-// Verdict is what became of a Put.
+// Verdict is the result of a Put.
 type Verdict uint8
 
 // The verdicts. Only Stored and Confirmed change anything, but for the writer's lock, which each ends but NeedsBase.

@@ -73,7 +73,7 @@ func motion(w *stream.MarkWrite) string {
 	return "0"
 }
 
-// markAnswer reads what became of the k-th watermark of a call.
+// markAnswer reads the result of the k-th watermark of a call.
 func markAnswer(w *stream.MarkWrite, r redisfence.FunctionReply, k int) error {
 	if r.Err != nil {
 		return r.Err

@@ -22,7 +22,7 @@ type view struct {
 	settle  int  // answers that are still to come before the list can be taken at its word
 }
 
-// failed notes a heartbeat without an answer. A member that has seen nobody yet works alone.
+// failed notes a heartbeat without an answer. A member that has seen no other yet works alone.
 func (v *view) failed() (changed bool) {
 	v.failing = true
 	return len(v.names) == 0 && v.set([]string{v.self})

@@ -176,7 +176,7 @@ func (t *deskTile) settle(turn *Turn, r *TurnReply, stats *DeskStats) []*answere
 	return news
 }
 
-// asked reads what became of a request.
+// asked reads the answer to a request.
 func (t *deskTile) asked(r *Request, reply AskReply, stats *DeskStats) {
 	e := t.entities[r.Entity]
 	e.asking = false

@@ -28,7 +28,7 @@ type Tier int
 // The tiers.
 const (
 	Player     Tier = 1 // a player waits for it
-	Background Tier = 2 // nobody does
+	Background Tier = 2 // no player waits
 )
 
 // String returns the tier's lower-case name.

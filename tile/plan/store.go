@@ -106,7 +106,7 @@ type TurnReply struct {
 	Listed  []Request  // with List: those in flight, those of Ask included
 }
 
-// AskReply is what became of a Request.
+// AskReply is the answer to a Request.
 type AskReply struct {
 	Taken bool   // it is queued, or has taken the place of the entity's background request
 	ID    string // of the entity's request in flight, or of its answer; empty if the tile has MaxOutstanding

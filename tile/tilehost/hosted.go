@@ -314,7 +314,7 @@ func (t *hosted) status() tile.Status {
 	return tile.Status{Tile: t.id, State: tile.Idle, Contact: t.host.contact}
 }
 
-// ending reports whether the tile's processor will not do anybody's bidding any more. Host.mu is held.
+// ending reports whether the tile's processor takes no more orders. Host.mu is held.
 func (t *hosted) ending() bool {
 	if t.p == nil {
 		return t.last != nil

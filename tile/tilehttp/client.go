@@ -52,7 +52,7 @@ type Config struct {
 	// is that of Handover.
 	HandoverURL func(contact string) (string, error)
 
-	// Keys prove this process to tile servers, and them to it. Empty: whoever answers is believed.
+	// Keys prove this process to tile servers, and them to it. Empty: every answer is believed.
 	Keys Keys
 
 	// TLS is for calls to tile servers, whose URLs then begin with https unless URL and HandoverURL are given. Nil: not

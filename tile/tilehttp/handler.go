@@ -47,10 +47,10 @@ type HandlerConfig struct {
 	// Zero means 3 s.
 	PingInterval time.Duration
 
-	// Keys prove gateways to this process, and it to them. Empty: whoever reaches the port is believed.
+	// Keys prove gateways to this process, and it to them. Empty: every process that reaches the port is believed.
 	Keys Keys
-	// Contact is the one under which this process is known. With Keys, who called another one is refused: it was
-	// passed on by a process between. Empty: that is not checked.
+	// Contact is the one under which this process is known. With Keys, a call to another contact is refused: a
+	// process between has passed it on. Empty: that is not checked.
 	Contact string
 
 	// Queue, if set, takes an intent without a goroutine that waits for it, as tile.TileProcessor.Queue and
@@ -141,7 +141,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.cfg.refusals.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
 }
 
-// stranger answers who proves nothing.
+// stranger answers a caller that proves nothing.
 func (h *Handler) stranger(w http.ResponseWriter, r *http.Request, why error) {
 	h.cfg.refusals.Warn("a gateway was refused", "remote", r.RemoteAddr, "error", why)
 	http.Error(w, why.Error(), http.StatusUnauthorized)

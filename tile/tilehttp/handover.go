@@ -80,7 +80,7 @@ func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
 	})
 }
 
-// answer replies to a hand-over, with the proof that it is a peer who does.
+// answer replies to a hand-over, with the proof that this process is a peer.
 func answer(w http.ResponseWriter, r *http.Request, keys Keys, status int, a wireAccepted) {
 	keys.signAccepted(r.Header, w.Header(), mustEncode(a))
 	reply(w, status, a)

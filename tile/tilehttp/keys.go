@@ -22,8 +22,8 @@ import (
 // new one at the end everywhere, then put it first everywhere, then leave the old one out.
 //
 // With keys a connection begins with a challenge of each end to the other, which is answered by an HMAC over both
-// challenges and the contact that was called: who knows no key can neither send intents nor answer them, nor pass a
-// gateway on to a tile server of another address. What follows on the connection is not signed, and nothing is
+// challenges and the contact that was called: a process without a key can neither send intents nor answer them, nor
+// pass a gateway on to a tile server of another address. What follows on the connection is not signed, and nothing is
 // encrypted: where others can write into the network between your processes, use TLS (Config.URL and Transport) too.
 //
 // Without keys every process that reaches the port is believed.
@@ -131,7 +131,7 @@ func (k Keys) admit(ctx context.Context, conn *websocket.Conn, asked http.Header
 	return nil
 }
 
-// proofAge is how far the clocks of two tile servers may be apart, and for how long somebody who has seen a hand-over
+// proofAge is how far the clocks of two tile servers may be apart, and for how long a process that has seen a hand-over
 // can send it again: it names an epoch, so that this moves no tile twice.
 const proofAge = 5 * time.Minute
 

@@ -90,7 +90,7 @@ func (u *uplink) submit(c *call) error {
 	return nil
 }
 
-// leave takes back a call whose caller has lost patience, and returns what became of it.
+// leave withdraws a call whose caller has stopped to wait, and returns its result.
 func (u *uplink) leave(c *call) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

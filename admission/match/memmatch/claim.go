@@ -66,7 +66,7 @@ func (s *Store) Claim(ctx context.Context, name string, c match.Claim) (match.Ho
 	return h, nil
 }
 
-// bands takes n tickets: neighbours by rating around those whose turn it is, in turn one that nobody has looked at
+// bands takes n tickets: neighbours by rating around those whose turn it is, in turn one that no worker has looked at
 // and one that was looked at longest ago.
 func bands(waiting []*ticket, n int) []*ticket {
 	slices.SortFunc(waiting, func(a, b *ticket) int {

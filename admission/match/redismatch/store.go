@@ -22,7 +22,7 @@ type Config struct {
 	// the world without a name.
 	World fence.World
 
-	// Replicas that must have what a caller is told. Default 1. A master with fewer answers nothing: the calls fail
+	// Replicas that must have what a call has confirmed. Default 1. A master with fewer answers nothing: the calls fail
 	// until a replica is back.
 	Replicas int
 	// NoReplicas is for servers without replicas: nothing waits for them, and a failover may lose tickets.

@@ -247,8 +247,8 @@ func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 	}
 }
 
-// forget removes the entries of members that do not live, and did not when it was called before: until then, who hears
-// that a member has died can look up what it had. It returns those that live.
+// forget removes the entries of members that were dead at this call and the one before: until then a process that hears
+// of a death can look up what the member had. It returns the contacts of those that live.
 func (n *Node) forget(lived map[string]bool) (lives map[string]bool) {
 	lives = n.members.contacts()
 	if n.table.Known == nil {

@@ -19,7 +19,7 @@ type Game interface {
 	Divided() bool // the snapshot is a list of parts, one for each area
 }
 
-// Watch is told before and after each call of the game by which a history is read: it may not return.
+// Watch is called before and after each call of the game by which a history is read: it may not return.
 type Watch interface {
 	// Begin names the call, and the batch: of a number of events, at a sequence. Zero: of the snapshot.
 	Begin(call string, seq fence.Seq, tick fence.Tick, events int)
