@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/recovery"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 )
@@ -145,14 +146,18 @@ func (m *mute) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error)
 	return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied, Err: ctx.Err()}
 }
 
-func TestTitleIsAboveAllThatWasSeen(t *testing.T) {
+func TestMintIsAboveAllThatWasSeen(t *testing.T) {
 	s := newStores()
 	p, _ := s.processor(t, "a:1", Config{})
 	held := p.ownership
 	held.saw(41, 7)
 	require.NoError(t, held.acquire(t.Context()))
 	assert.Equal(t, fence.Epoch(42), held.grant.Epoch)
-	require.NoError(t, held.verify(t.Context(), fence.Owner{}))
+	ask := func() (i incident) {
+		require.NoError(t, held.ask(t.Context(), &i, fence.Owner{}))
+		return i
+	}
+	require.Equal(t, recovery.Ours, ask().Authority)
 	require.NoError(t, held.acquire(t.Context()), "its own grant may be raised")
 	assert.Equal(t, fence.Epoch(43), held.grant.Epoch)
 
@@ -162,10 +167,10 @@ func TestTitleIsAboveAllThatWasSeen(t *testing.T) {
 	assert.Equal(t, "a:1", lost.Current.Contact)
 	p, _ = s.processor(t, "b:1", Config{TakeOver: true})
 	require.NoError(t, p.ownership.acquire(t.Context()))
-	assert.ErrorIs(t, held.verify(t.Context(), fence.Owner{}), ErrSuperseded)
+	assert.ErrorIs(t, ask().superseded, ErrSuperseded)
 	assert.ErrorIs(t, held.acquire(t.Context()), ErrSuperseded)
 	held.grant.Epoch = 99
-	assert.Equal(t, errForgotten, held.verify(t.Context(), fence.Owner{}))
+	assert.Equal(t, recovery.Forgotten, ask().Authority)
 	p.ownership.release(t.Context())
 	g, err := p.ownership.record(t.Context())
 	require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/recovery"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 	"github.com/tilefence/tilefence/tile/internal/retry"
@@ -98,7 +99,8 @@ func (a *acquisition) takeJournal(ctx context.Context) (c durable.State, err err
 	})
 	switch {
 	case errors.Is(err, fence.ErrStale):
-		return c, a.contested(ctx, refusedByJournal(err, a.tile, a.ownership.grant.Epoch, a.history.Position))
+		return c, a.refused(ctx, recovery.ClaimStale,
+			refusedByJournal(err, a.tile, a.ownership.grant.Epoch, a.history.Position))
 	case err == nil && c.At.Epoch >= a.ownership.grant.Epoch:
 		a.saw(fence.Owner{Position: c.At}) // the authority had forgotten epochs
 		return c, errOutlived
@@ -106,22 +108,59 @@ func (a *acquisition) takeJournal(ctx context.Context) (c durable.State, err err
 	return c, err
 }
 
-// contested asks the authority after a store has named a higher epoch. It returns a *SupersededError; errStartOver if
-// the authority says that the tile is ours, or has forgotten it: then the store knows an epoch that the authority
-// does not, and the next one is minted above it; or the authority's error.
-func (a *acquisition) contested(ctx context.Context, refused *fence.RefusedError) error {
-	a.saw(refused.Current)
-	if err := a.ownership.verify(ctx, refused.Current); err != nil && !errors.Is(err, errForgotten) {
-		return err
-	}
-	last := refused.Current.Position
+// refusedClaim is the incident of a refusal under an epoch that this processor does not serve yet.
+func (a *acquisition) refusedClaim(event recovery.Event, refused *fence.RefusedError) *incident {
+	i := &incident{seen: refused.Current}
+	i.Event = event
+	last := i.seen.Position
+	switch {
+	case !a.ownership.served: // it has no state of its own to lose
+	case event == recovery.ClaimBehind && a.ownership.goneOn(refused):
+		i.Earlier = recovery.EarlierSeen
 	// A batch of this very epoch is another owner's, also when its owner hash is gone and names it no more: what this
 	// processor writes first under an epoch is not refused as stale by what it has written.
-	later := a.ownership.outlived(refused) || last.Epoch == a.ownership.grant.Epoch
-	if a.ownership.served && later && !last.IsZero() {
-		return errOutlived
+	case event == recovery.ClaimStale && !last.IsZero() &&
+		(a.ownership.outlived(refused) || last.Epoch == a.ownership.grant.Epoch):
+		i.Later = recovery.LaterSeen
 	}
-	return errStartOver
+	return i
+}
+
+// refused carries out what package recovery decides about a claim that a store has refused: a *SupersededError;
+// errOutlived to take up what a later owner has left; errStartOver to claim again, above what the store knows. Any
+// other error: it is not decided, and is to be tried again.
+func (a *acquisition) refused(ctx context.Context, event recovery.Event, refused *fence.RefusedError) error {
+	a.saw(refused.Current)
+	i := a.refusedClaim(event, refused)
+	for {
+		switch recovery.Decide(&i.Evidence) {
+		case recovery.AskCopies:
+			if a.askCopies(ctx, i); i.undecided != nil && !retry.Able(i.undecided) {
+				return i.undecided
+			}
+		case recovery.AskAuthority:
+			if err := a.askAuthority(ctx, i); err != nil {
+				return err
+			}
+		case recovery.StandDown:
+			return i.superseded
+		case recovery.TakeUp:
+			return errOutlived
+		case recovery.ClaimAgain:
+			return errStartOver
+		default: // wait
+			return i.undecided
+		}
+	}
+}
+
+// askAuthority asks whose the tile is. The error says that it does not answer: what is undecided is then not presented
+// again, as after any refusal.
+func (a *acquisition) askAuthority(ctx context.Context, i *incident) error {
+	if i.Event == recovery.ClaimStale {
+		return a.ownership.ask(ctx, i, i.seen)
+	}
+	return a.ownership.retry(ctx, func() error { return a.ownership.ask(ctx, i, i.seen) })
 }
 
 // recover reads snapshot and tail.
@@ -343,12 +382,11 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 			err = a.impossible(refused.Current.Position)
 		} else if ok && errors.Is(err, fence.ErrBehind) {
 			a.report(err)
-			a.saw(refused.Current)
-			if a.ownership.served && a.ownership.goneOn(refused) {
-				return a.giveWayOrAsk(ctx, refused)
+			decided := a.refused(ctx, recovery.ClaimBehind, refused)
+			if errors.Is(decided, errStartOver) && !errors.Is(decided, errOutlived) {
+				a.replaces = &refused.Current.Position
 			}
-			a.replaces = &refused.Current.Position
-			return errStartOver
+			return decided
 		}
 		if damage, ok := errors.AsType[*fence.CorruptError](err); ok && a.ownership.served {
 			// This owner's state is the best there is, so it waits until an operator has removed what no rebase
@@ -366,41 +404,22 @@ func (a *acquisition) rebase(ctx context.Context, seq fence.Seq, replaces *fence
 	return got, err
 }
 
-// giveWay decides about another owner that the store shows, and that has gone on since this one, which has served,
-// took the tile. Its epoch is the lower one: every copy has lost what this owner installed, or the authority was
-// restored. If every copy has what the other one has committed, that is kept: this owner stands down, or takes that
-// history up (errOutlived) if the other one's owner hash is gone. Until then it neither serves nor goes on from memory:
-// what it would replace may be confirmed any moment. Any other error: it is not decided, and is to be tried again.
-func (a *acquisition) giveWay(ctx context.Context, now fence.Owner) error {
-	if err := a.seams.Store.Confirm(ctx, a.tile, now.Position); err != nil {
-		return err
+// askCopies asks whether every copy has what an owner of a lower epoch has committed since this one, which has served,
+// took the tile. Every copy has lost what this owner installed, then, or the authority was restored. What every copy
+// has is kept: this owner stands down, or takes that history up if the other one's owner hash is gone. Until then it
+// neither serves nor goes on from memory: what it would replace may be confirmed any moment.
+func (a *acquisition) askCopies(ctx context.Context, i *incident) {
+	if i.undecided = a.seams.Store.Confirm(ctx, a.tile, i.seen.Position); i.undecided != nil {
+		i.Earlier = recovery.EarlierUnconfirmed
+		return
 	}
 	a.cfg.Logger.Error("another owner has gone on with the tile from before this one; that is kept, and what this one "+
-		"has committed is lost", "epoch", a.ownership.grant.Epoch, "at", a.history.Position, "other", now.Position,
-		"owner", now.Contact)
-	if !now.Present() {
-		return errOutlived
+		"has committed is lost", "epoch", a.ownership.grant.Epoch, "at", a.history.Position, "other", i.seen.Position,
+		"owner", i.seen.Contact)
+	i.Earlier = recovery.EarlierLeft
+	if i.seen.Present() {
+		i.Earlier, i.superseded = recovery.EarlierServes, a.ownership.supersededBy(i.seen)
 	}
-	return a.ownership.supersededBy(now)
-}
-
-// giveWayOrAsk is giveWay for an owner that presents its rebase again while that is not decided: not before the
-// authority has answered, as after any refusal.
-func (a *acquisition) giveWayOrAsk(ctx context.Context, refused *fence.RefusedError) error {
-	undecided := a.giveWay(ctx, refused.Current)
-	if !retry.Able(undecided) {
-		return undecided
-	}
-	err := a.ownership.retry(ctx, func() error {
-		if err := a.ownership.verify(ctx, refused.Current); !errors.Is(err, errForgotten) {
-			return err
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return undecided
 }
 
 // beginDurably makes the state durable at a position before the tile serves from there, if it writes through.
@@ -414,11 +433,11 @@ func (a *acquisition) beginDurably(ctx context.Context, at fence.Position, blob 
 	return err
 }
 
-// ifStale is contested if a refusal is stale; any other error is returned.
+// ifStale decides about a refusal that is stale; any other error is returned.
 func (a *acquisition) ifStale(ctx context.Context, err error) error {
 	if refused, ok := errors.AsType[*fence.RefusedError](err); ok && errors.Is(err, fence.ErrStale) {
 		a.report(err)
-		return a.contested(ctx, refused)
+		return a.refused(ctx, recovery.ClaimStale, refused)
 	}
 	return err
 }

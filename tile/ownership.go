@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/recovery"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 	"github.com/tilefence/tilefence/tile/internal/watch"
 )
@@ -29,11 +30,6 @@ func (e *SupersededError) Error() string {
 
 // Is matches ErrSuperseded.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
-
-// errForgotten means: the authority's record is older than this processor's epoch, or there is none. Only an
-// authority that was restored to an older state can say so, since it never lowers an epoch. No
-// other processor has the tile; the next epoch is minted above this one.
-var errForgotten = errors.New("the authority has forgotten this epoch")
 
 // authorityTimeout bounds one question to the authority: one that accepts connections and never answers
 // must not hold up the loop.
@@ -183,24 +179,27 @@ func (t *ownership) goneOn(refused *fence.RefusedError) bool {
 	return t.history.Departed(at)
 }
 
-// verify asks the authority whether the tile is still this processor's: nil if it is. If it is not, the error is
-// the *SupersededError, or errForgotten; if the authority cannot be asked, its *fence.StoreError. seen is the
-// owner that the store named.
-func (t *ownership) verify(ctx context.Context, seen fence.Owner) error {
+// ask asks the authority whether the tile is still this processor's, and notes its answer as evidence. The error is
+// that of an authority that is Silent. seen is the owner that the store named.
+func (t *ownership) ask(ctx context.Context, i *incident, seen fence.Owner) error {
 	g, err := t.record(ctx)
 	switch {
 	case errors.Is(err, fence.ErrNeverOwned):
-		return errForgotten
+		i.Authority = recovery.Forgotten
 	case err != nil:
+		i.Authority = recovery.Silent
 		return err
 	case t.holds(g):
-		return nil
+		i.Authority = recovery.Ours
 	case g.Epoch < t.grant.Epoch:
-		return errForgotten
-	case seen.Epoch > g.Epoch:
-		return t.supersededBy(seen)
+		i.Authority = recovery.Forgotten
+	default:
+		i.Authority, i.superseded = recovery.Superseded, t.supersededBy(watch.OwnerOf(g))
+		if seen.Epoch > g.Epoch {
+			i.superseded = t.supersededBy(seen)
+		}
 	}
-	return t.supersededBy(watch.OwnerOf(g))
+	return nil
 }
 
 // holds reports whether the authority's record is this processor's grant.

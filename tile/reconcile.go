@@ -17,6 +17,7 @@ type incident struct {
 	seen       fence.Owner    // what the store has, as far as that is known
 	lost       []fence.Commit // what the stream has lost, if this owner has all of it
 	superseded error          // why to stand down
+	undecided  error          // why the copies do not confirm what an earlier owner has committed
 	settle     func() error   // acknowledges the batch
 	shown      fence.Epoch    // what watchers were shown
 }
@@ -78,7 +79,9 @@ func (o *tileOwner) recover(ctx context.Context, i *incident) error {
 		case recovery.WatchLater:
 			o.watchLater(i)
 		case recovery.AskCopies:
-			o.askCopies(ctx, i)
+			if o.acquisition.askCopies(ctx, i); i.undecided != nil {
+				o.report(i.undecided)
+			}
 		case recovery.WriteBase:
 			if taken, err := o.writeBase(ctx, i); !taken || err != nil {
 				return err
@@ -126,25 +129,17 @@ func (o *tileOwner) askAuthority(ctx context.Context, i *incident) {
 	if i.Later != recovery.NoLater {
 		o.inbox.yield(seen)
 	}
-	err := o.ownership.verify(ctx, seen)
-	switch {
-	case err == nil:
-		i.Authority = recovery.Ours
-	case errors.Is(err, errForgotten):
-		i.Authority = recovery.Forgotten
-	case errors.Is(err, ErrSuperseded):
-		i.Authority, i.superseded = recovery.Superseded, err
-		return
-	default:
-		i.Authority = recovery.Silent
+	err := o.ownership.ask(ctx, i, seen)
+	switch i.Authority {
+	case recovery.Silent:
 		if i.Event == recovery.InstalledAnew {
 			o.report(err)
 			o.inbox.update(func(s *Status) { s.Pending, s.Frozen = true, o.pending.formed })
 		}
-		return
-	}
-	if redirects && i.Later == recovery.NoLater {
-		o.inbox.resume()
+	case recovery.Ours, recovery.Forgotten:
+		if redirects && i.Later == recovery.NoLater {
+			o.inbox.resume()
+		}
 	}
 }
 
@@ -177,19 +172,6 @@ func (o *tileOwner) watchLater(i *incident) {
 		i.Later = recovery.LaterWaits
 	default:
 		i.Later = recovery.LaterDead
-	}
-}
-
-// askCopies asks whether every copy has what an earlier owner, which has gone on, has committed.
-func (o *tileOwner) askCopies(ctx context.Context, i *incident) {
-	switch err := o.acquisition.giveWay(ctx, i.seen); {
-	case errors.Is(err, ErrSuperseded):
-		i.Earlier, i.superseded = recovery.EarlierServes, err
-	case errors.Is(err, errOutlived):
-		i.Earlier = recovery.EarlierLeft
-	default:
-		i.Earlier = recovery.EarlierUnconfirmed
-		o.report(err)
 	}
 }
 

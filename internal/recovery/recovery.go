@@ -30,9 +30,26 @@
 //	behind, and the lost batches are kept   Reappend
 //	behind; replay; forked                  Rebase
 //	anything else                           Fail
+//
+// While it claims the tile, under an epoch that it does not serve yet, an owner may be refused, too. A store that knows
+// a higher epoch is such a case, and the authority is asked first:
+//
+//	a later owner has committed             TakeUp
+//	anything else                           ClaimAgain, above that epoch
+//
+// The other is a stream that does not end where the history ends that a rebase replaces:
+//
+//	no other owner has gone on              ClaimAgain
+//	an earlier owner went on, unconfirmed   Wait, once the authority has answered
+//	an earlier owner went on, and serves    StandDown
+//	an earlier owner went on, and left      TakeUp
 package recovery
 
-import "github.com/tilefence/tilefence/internal/enum"
+import (
+	"cmp"
+
+	"github.com/tilefence/tilefence/internal/enum"
+)
 
 // Event is what has happened.
 type Event uint8
@@ -51,12 +68,15 @@ const (
 	JournalTaken                      // the journal has a state that is later, or another one at the same place
 	ReinstallBehind                   // this owner's install under a new epoch was refused: the stream ends before it
 	ReinstallRefused                  // the same, for any other reason
+	ClaimStale                        // this owner claims the tile, and a store knows a higher epoch
+	ClaimBehind                       // the same by a rebase, and the stream does not end where it replaces
 )
 
 // String names the event.
 func (e Event) String() string {
 	return enum.Name(e, "event", "no owner", "behind", "replay", "forked", "stale", "damaged", "installed anew",
-		"shown above", "journal restored", "journal taken", "reinstall behind", "reinstall refused")
+		"shown above", "journal restored", "journal taken", "reinstall behind", "reinstall refused", "claim stale",
+		"claim behind")
 }
 
 // Refusal reports whether the store has refused a batch.
@@ -134,6 +154,7 @@ const (
 	Reappend            // append again what the stream has lost
 	Rebase              // take a new epoch, and replace the history by this owner's state
 	TakeUp              // take a new epoch, and begin from the state that the stores have
+	ClaimAgain          // take a new epoch above all that was seen, and begin from the same state
 	WriteBase           // make this owner's state the base of the journal
 	Fail                // end with the error: it is the program's fault
 )
@@ -142,7 +163,7 @@ const (
 func (a Action) String() string {
 	return enum.Name(a, "action", "ask the authority", "ask the durable store", "watch the later owner",
 		"ask the copies", "wait", "stand down", "settle", "install anew", "re-append", "rebase", "take up",
-		"write the base", "fail")
+		"claim again", "write the base", "fail")
 }
 
 // Decide returns what to do next.
@@ -152,6 +173,10 @@ func Decide(e *Evidence) Action {
 		return Rebase
 	case ReinstallRefused, JournalTaken:
 		return TakeUp
+	case ClaimBehind:
+		if a := earlier(e.Earlier); a != Wait {
+			return cmp.Or(a, ClaimAgain)
+		}
 	}
 	switch e.Authority {
 	case Unasked:
@@ -166,6 +191,11 @@ func Decide(e *Evidence) Action {
 		return installedAnew(e.Durable)
 	case Damaged, ShownAbove:
 		return Rebase
+	case ClaimStale:
+		if e.Later != NoLater {
+			return TakeUp
+		}
+		return ClaimAgain
 	}
 	if a := another(e); a != 0 {
 		return a
@@ -199,7 +229,12 @@ func another(e *Evidence) Action {
 	case LaterDead:
 		return TakeUp
 	}
-	switch e.Earlier {
+	return earlier(e.Earlier)
+}
+
+// earlier decides where an owner of an earlier epoch may have gone on; 0: none has.
+func earlier(e Earlier) Action {
+	switch e {
 	case EarlierSeen:
 		return AskCopies
 	case EarlierUnconfirmed:

@@ -45,6 +45,16 @@ func TestDecide(t *testing.T) {
 		{evidence{Event: recovery.Stale, Authority: ours}, recovery.Fail},
 		{evidence{Event: recovery.ReinstallBehind}, recovery.Rebase},
 		{evidence{Event: recovery.ReinstallRefused}, recovery.TakeUp},
+		{evidence{Event: recovery.ClaimStale}, recovery.AskAuthority},
+		{evidence{Event: recovery.ClaimStale, Authority: recovery.Superseded}, recovery.StandDown},
+		{evidence{Event: recovery.ClaimStale, Authority: ours, Later: recovery.LaterSeen}, recovery.TakeUp},
+		{evidence{Event: recovery.ClaimStale, Authority: forgotten}, recovery.ClaimAgain},
+		{evidence{Event: recovery.ClaimBehind}, recovery.ClaimAgain},
+		{evidence{Event: recovery.ClaimBehind, Earlier: recovery.EarlierSeen}, recovery.AskCopies},
+		{evidence{Event: recovery.ClaimBehind, Earlier: recovery.EarlierServes}, recovery.StandDown},
+		{evidence{Event: recovery.ClaimBehind, Earlier: recovery.EarlierLeft}, recovery.TakeUp},
+		{evidence{Event: recovery.ClaimBehind, Earlier: recovery.EarlierUnconfirmed}, recovery.AskAuthority},
+		{evidence{Event: recovery.ClaimBehind, Authority: ours, Earlier: recovery.EarlierUnconfirmed}, recovery.Wait},
 	} {
 		require.Equal(t, row.want, recovery.Decide(&row.evidence), "%+v", row.evidence)
 	}
@@ -58,7 +68,8 @@ func TestDecideOnAllEvidence(t *testing.T) {
 	for e := range all {
 		n++
 		a := recovery.Decide(&e)
-		granted := e.Event >= recovery.JournalTaken // its epoch was granted just now, or by the answer before
+		// Its epoch was granted just now, or by the answer before.
+		granted := e.Event >= recovery.JournalTaken && e.Event != recovery.ClaimStale
 		switch a {
 		case recovery.AskAuthority:
 			require.Equal(t, recovery.Unasked, e.Authority, "%+v", e)
@@ -79,12 +90,12 @@ func TestDecideOnAllEvidence(t *testing.T) {
 			require.Equal(t, recovery.StandDown, a, "%+v", e)
 		}
 	}
-	require.Equal(t, 12*5*5*5*3*2, n)
+	require.Equal(t, 14*5*5*5*3*2, n)
 }
 
 // all yields all evidence there can be.
 func all(yield func(recovery.Evidence) bool) {
-	for event := recovery.NoOwner; event <= recovery.ReinstallRefused; event++ {
+	for event := recovery.NoOwner; event <= recovery.ClaimBehind; event++ {
 		for authority := recovery.Unasked; authority <= recovery.Silent; authority++ {
 			for later := recovery.NoLater; later <= recovery.LaterDead; later++ {
 				for earlier := recovery.NoEarlier; earlier <= recovery.EarlierLeft; earlier++ {

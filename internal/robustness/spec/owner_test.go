@@ -139,7 +139,7 @@ func (m *model) answered(n *state, i uint8, v verdict) {
 	p := &n.procs[i]
 	switch {
 	case v == behind && p.phase == rebasing && p.acked > 0:
-		m.giveWay(n, p)
+		m.refusedRebase(n, i)
 	case v != ok && p.phase != serving:
 		m.refusedAcquiring(p)
 	case v != ok:
@@ -318,6 +318,9 @@ func (m *model) recover(n *state, i uint8, e *recovery.Evidence) {
 		case recovery.Rebase:
 			m.repair(n, i)
 			return
+		case recovery.ClaimAgain: // the same rebase, over what is there
+			p.over = at.log
+			return
 		case recovery.WriteBase:
 			n.journal, n.seal = p.log, max(n.seal, p.epoch)
 			return
@@ -341,15 +344,13 @@ func (m *model) record(n *state, i uint8) recovery.Authority {
 	return recovery.Superseded
 }
 
-// giveWay is for an owner whose rebase would replace what it does not know: if every copy has that, it stands down.
-func (m *model) giveWay(n *state, p *proc) {
-	at := n.nodes[p.route].log
-	switch {
-	case p.log.extends(at):
-		p.over = at
-	case p.route == n.master && !n.stray && n.nodes[0] == n.nodes[1]:
-		m.refusedAcquiring(p)
+// refusedRebase is for an owner whose rebase would replace what it has not named.
+func (m *model) refusedRebase(n *state, i uint8) {
+	e := &recovery.Evidence{Event: recovery.ClaimBehind}
+	if p := &n.procs[i]; !p.log.extends(n.nodes[p.route].log) {
+		e.Earlier = recovery.EarlierSeen
 	}
+	m.recover(n, i, e)
 }
 
 // repair mints above what was shown, and rebases on the state of this living owner.
