@@ -21,8 +21,7 @@ type RelayServerConfig struct {
 	// WebSocket's.
 	Web Web
 
-	// Relay are the settings of the relay. Its AuthorizeTile must be unset: it is an argument of
-	// NewRelayServer.
+	// Relay are the settings of the relay.
 	Relay relay.Config
 
 	// Logger is also that of Relay if it has none. Nil discards.
@@ -67,22 +66,17 @@ func NewRelayServer(
 	c := setting.Of(cfg)
 	c.Logger = orDiscard(c.Logger)
 	c.Relay.Logger = cmp.Or(c.Relay.Logger, c.Logger)
-	switch {
-	case authorize == nil:
+	if authorize == nil {
 		return nil, argument("authorize", "nil", "a function that decides who may watch which areas of a tile")
-	case c.Relay.AuthorizeTile != nil:
-		return nil, argument("Relay.AuthorizeTile", "set", "nil: authorize is an argument")
 	}
 	exists := b.exists(nil)
-	c.Relay.AuthorizeTile = func(ctx context.Context, who session.Identity, id fence.TileID,
-		areas fence.AreaSet,
-	) error {
+	inWorld := func(ctx context.Context, who session.Identity, id fence.TileID, areas fence.AreaSet) error {
 		if err := exists(id); err != nil {
 			return err
 		}
 		return authorize(ctx, who, id, areas)
 	}
-	r, err := relay.New(b.Fanout, b.Log, &c.Relay)
+	r, err := relay.New(b.Fanout, b.Log, inWorld, &c.Relay)
 	if err != nil {
 		return nil, err
 	}

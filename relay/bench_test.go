@@ -190,7 +190,7 @@ func benchCommit(b *testing.B, clients int) {
 	const tiles, each, ticks = 60, 3, 20
 	w := newWorld(b)
 	broker := memfanout.New()
-	r, err := New(broker, memstream.New(w.store), &Config{Public: true})
+	r, err := New(broker, memstream.New(w.store), Public, nil)
 	require.NoError(b, err)
 	ts := httptest.NewServer(r.Handler())
 	ctx, cancel := context.WithCancel(context.Background())

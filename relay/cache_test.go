@@ -82,7 +82,7 @@ func TestOvergrownCacheIsDroppedAndReadAgain(t *testing.T) {
 func TestUnwatchedTileIsDropped(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.Linger = 30 * time.Millisecond
+	cfg.linger = 30 * time.Millisecond
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
 	c := s.watch(t, nil, tileA)

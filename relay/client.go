@@ -141,7 +141,7 @@ func (c *client) farewell() {
 func (c *client) sweep(now time.Time) {
 	cfg := c.cfg
 	switch {
-	case c.overdue(now, 2*cfg.closeTimeout, cfg.SlowTimeout):
+	case c.overdue(now, 2*cfg.closeTimeout, cfg.slowTimeout):
 		_ = c.wire.Close() // its writer is in the middle of something
 	case c.sess.Expired(now):
 		c.expire()
@@ -149,7 +149,7 @@ func (c *client) sweep(now time.Time) {
 		if c.shut(relaypb.CloseIdle, "no answer to pings", false) {
 			c.count.idleCloses.Add(1)
 		}
-	case c.slowFor(now) > cfg.SlowTimeout:
+	case c.slowFor(now) > cfg.slowTimeout:
 		if c.shut(relaypb.CloseTooSlow, "reading too slowly for too long", false) {
 			c.count.slowCloses.Add(1)
 		}

@@ -82,7 +82,7 @@ func stall(gate chan struct{}) func(*relayclient.Config) {
 func TestSlowClientIsResyncedAndOthersAreNotAffected(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.QueueBytes = 64 << 10
+	cfg.queueBytes = 64 << 10
 	cfg.TailFrames = 1000
 	s := w.serve(cfg)
 	o := w.claim(tileA, 1)
@@ -115,7 +115,7 @@ func TestSlowClientIsResyncedAndOthersAreNotAffected(t *testing.T) {
 func TestTooSlowClientIsClosed(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.QueueBytes, cfg.SlowTimeout, cfg.writeTimeout = 1<<10, 100*time.Millisecond, 5*time.Second
+	cfg.queueBytes, cfg.slowTimeout, cfg.writeTimeout = 1<<10, 100*time.Millisecond, 5*time.Second
 	var closed sync.Map
 	cfg.Hooks.ClientClosed = func(i ClientClosedInfo) { closed.Store(i.Code, i.Reason) }
 	s := w.serve(cfg)
@@ -316,7 +316,7 @@ func TestAdmission(t *testing.T) {
 		}
 		return session.Identity{Actor: "ann"}, nil
 	}
-	cfg.AuthorizeTile = func(_ context.Context, who session.Identity, tile fence.TileID, _ fence.AreaSet) error {
+	cfg.authorize = func(_ context.Context, who session.Identity, tile fence.TileID, _ fence.AreaSet) error {
 		if tile == tileB || who.Actor != "ann" {
 			return errors.New("not yours")
 		}
@@ -361,7 +361,7 @@ func TestAdmission(t *testing.T) {
 
 func TestHandlerRefusesWithoutRun(t *testing.T) {
 	w := newWorld(t)
-	r, err := New(w.fan, w.log, public())
+	r, err := New(w.fan, w.log, Public, nil)
 	require.NoError(t, err)
 	rec := httptest.NewRecorder()
 	r.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/", nil))

@@ -23,27 +23,21 @@ const (
 	DefaultMaxTilesPerClient = 64
 	DefaultMaxRepairs        = 16
 	DefaultDrainWindow       = 5 * time.Second
-	DefaultLinger            = 30 * time.Second
 	DefaultCheckInterval     = 5 * time.Second
-	DefaultMarkInterval      = 10 * time.Second
 )
 
-// Config holds the settings of a Relay. AuthorizeTile or Public is required; in every other field zero means the
-// default. Durations must not be negative.
+// Defaults of tuning.
+const (
+	defaultLinger       = 30 * time.Second
+	defaultMarkInterval = 10 * time.Second
+)
+
+// Config holds the optional settings of a Relay. In every field zero means the default. Durations must not be negative.
 type Config struct {
-	// AuthorizeTile decides over each subscription, also a repeated one, each Resync and each change of areas. A game
-	// checks here that the tile exists and that the player may see these areas of it: a client names its areas itself,
-	// and one that names none asks for the whole tile. Nil is refused, unless Public is set.
-	AuthorizeTile AuthorizeFunc
-
-	// Public stands in for AuthorizeTile, which is nil then: every client may watch all areas of every tile, also of
-	// tiles that never existed.
-	Public bool
-
-	// Authenticate says who asks for a connection. nil lets strangers in and leaves it to AuthorizeTile.
+	// Authenticate says who asks for a connection. nil lets strangers in and leaves it to the AuthorizeFunc.
 	Authenticate session.AuthenticateFunc
 
-	// Sessions bound what an address or an actor may take, and how long Authenticate and AuthorizeTile may.
+	// Sessions bound what an address or an actor may take, and how long Authenticate and the AuthorizeFunc may.
 	Sessions session.Limits
 
 	// ShowOwners tells clients where the owners of tiles take intents: addresses of your network, which players do not
@@ -67,18 +61,13 @@ type Config struct {
 
 	Limits
 
-	SlowTimeout time.Duration // a client that has been behind for so long is closed with 4001. Default 30 s.
 	// PingInterval is the time between pings; a client silent for two and a half is closed with 4002. A client that has
 	// had no message for half of it is sent a Heartbeat, and counts its connection as lost after two and a half of
 	// these halves without a message: 25 s by default. Default 20 s.
 	PingInterval time.Duration
 	DrainWindow  time.Duration // over which Drain spreads the closing of clients. Default 5 s.
-	Linger       time.Duration // after which a tile without clients is dropped. Default 30 s.
-	MarkInterval time.Duration // between renewals of a tile's mark; well below half the trim lease. Default 10 s.
 	StoreTimeout time.Duration // of one call to the store or to the fan-out. Default 2 s.
-	// Coalesce is how long a client of several tiles waits for more, so that it is written to once. Default 10 ms; 1 ns
-	// writes at once, as for a client of one tile.
-	Coalesce      time.Duration
+
 	CheckInterval time.Duration // between comparisons of a tile with the store. Default 5 s.
 
 	// BehindGrace is how long the store may be behind what clients have seen (a failover lost its last
@@ -94,8 +83,10 @@ type Config struct {
 }
 
 // AuthorizeFunc decides whether a player may watch areas of a tile: all those that the player is to be sent from then
-// on, not only new ones. areas.All means the whole tile. A game that hides areas compares the set with what the player
-// may see:
+// on, not only new ones. areas.All means the whole tile. It decides over each subscription, also a repeated one, each
+// Resync and each change of areas. A game checks here that the tile exists and that the player may see these areas of
+// it: a client names its areas itself, and one that names none asks for the whole tile. A game that hides areas
+// compares the set with what the player may see:
 //
 //	if _, more := areas.Without(visible); more {
 //		return errors.New("out of sight")
@@ -106,6 +97,9 @@ type Config struct {
 // to an area is asked about only when the client sends something: Relay.EndActor ends what is open. It must return
 // when ctx ends, which is after Config.Sessions.Timeout. It is called from the connection's own goroutine, in turn.
 type AuthorizeFunc func(ctx context.Context, who session.Identity, tile fence.TileID, areas fence.AreaSet) error
+
+// Public is an AuthorizeFunc that lets every client watch all areas of every tile, also of tiles that never existed.
+func Public(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
 
 // Views is a cache of tiles' histories that many relays share. A *viewcache.Cache is one.
 type Views interface {
@@ -138,10 +132,10 @@ type Limits struct {
 	// been taking the oldest for more than a second are closed with status 4001. Default 256 MiB, for each of the two.
 	RelaySyncBytes int
 
-	// QueueBytes and RelayQueueBytes bound what waits for one client, and the frames that wait for all. Frames over
-	// them are dropped for that client, or for those that have not read the last one; it gets a Sync when its queue has
-	// drained. Defaults 1 MiB and 512 MiB.
-	QueueBytes, RelayQueueBytes int
+	// RelayQueueBytes bounds the frames that wait for all clients. Frames over it are dropped for those that have not
+	// read the last one, as are frames for a client for which 1 MiB waits; it gets a Sync when its queue has drained,
+	// and is closed with 4001 after 30 s behind. Default 512 MiB.
+	RelayQueueBytes int
 
 	// TailFrames and TailBytes (of payload) bound the batches kept in memory for one tile, and with them
 	// what a new client is sent besides the snapshot. When the tail is longer the cache of the tile is
@@ -152,16 +146,22 @@ type Limits struct {
 
 // tuning are settings that only tests change.
 type tuning struct {
-	refusals *slog.Logger // Logger, for lines that strangers can cause: they are sampled
+	authorize AuthorizeFunc // the argument of New
+	refusals  *slog.Logger  // Logger, for lines that strangers can cause: they are sampled
 
 	inboundBytes  int // of one message from a client; a larger one closes the connection
 	queueFrames   int // that wait for one client
+	queueBytes    int // that wait for one client
 	refreshFrames int // length of the tail from which a newer snapshot is looked for; above the snapshot interval
 
+	slowTimeout  time.Duration // a client that has been behind for so long is closed with 4001
+	linger       time.Duration // after which a tile without clients is dropped
+	markInterval time.Duration // between renewals of a tile's mark; well below half the trim lease
+	coalesce     time.Duration // a client of several tiles waits for more, so that it is written to once
 	writeTimeout time.Duration // for a client to take 64 KiB
 	closeTimeout time.Duration // for a client to answer a close
 	syncStall    time.Duration // after which a client that takes a Sync is closed if there is no room for others
-	repairJitter time.Duration // a repair after a gap waits a random part of it, so that relays do not all read at once
+	repairJitter time.Duration // a repair after a gap waits a random part of it: relays do not all read at once
 	earlyPause   time.Duration // between questions to the store about what clients claim to hold
 	backoffMin   time.Duration // between attempts of a failing repair, doubled each time
 	backoffMax   time.Duration // limit of the doubling
@@ -183,21 +183,21 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Number("RelaySyncBytes", &out.RelaySyncBytes, 256<<20)
 	s.Number("RelayQueueBytes", &out.RelayQueueBytes, 512<<20)
 	s.Number("MaxRepairs", &out.MaxRepairs, DefaultMaxRepairs)
-	s.Number("QueueBytes", &out.QueueBytes, 1<<20)
 	s.Number("TailFrames", &out.TailFrames, 512)
 	s.Number("TailBytes", &out.TailBytes, 4<<20)
-	s.Duration("SlowTimeout", &out.SlowTimeout, 30*time.Second)
 	s.Duration("PingInterval", &out.PingInterval, 20*time.Second)
 	s.Duration("DrainWindow", &out.DrainWindow, DefaultDrainWindow)
-	s.Duration("Linger", &out.Linger, DefaultLinger)
-	s.Duration("Coalesce", &out.Coalesce, 10*time.Millisecond)
 	s.Duration("CheckInterval", &out.CheckInterval, DefaultCheckInterval)
-	s.Duration("MarkInterval", &out.MarkInterval, DefaultMarkInterval)
 	s.Duration("BehindGrace", &out.BehindGrace, fence.DefaultTTL)
 	s.Duration("StoreTimeout", &out.StoreTimeout, 2*time.Second)
 	out.inboundBytes = cmp.Or(out.inboundBytes, 16<<10)
 	out.queueFrames = cmp.Or(out.queueFrames, 256)
+	out.queueBytes = cmp.Or(out.queueBytes, 1<<20)
 	out.refreshFrames = cmp.Or(out.refreshFrames, max(1, min(180, out.TailFrames/2)))
+	out.slowTimeout = cmp.Or(out.slowTimeout, 30*time.Second)
+	out.linger = cmp.Or(out.linger, defaultLinger)
+	out.markInterval = cmp.Or(out.markInterval, defaultMarkInterval)
+	out.coalesce = cmp.Or(out.coalesce, 10*time.Millisecond)
 	out.writeTimeout = cmp.Or(out.writeTimeout, 10*time.Second)
 	out.closeTimeout = cmp.Or(out.closeTimeout, 2*time.Second)
 	out.syncStall = cmp.Or(out.syncStall, time.Second)
@@ -211,9 +211,6 @@ func (c *Config) withDefaults() (Config, error) {
 
 // validate checks the settings after the defaults are in.
 func (c *Config) validate(s *setting.Check) {
-	s.Refuse(c.AuthorizeTile == nil && !c.Public, "AuthorizeTile", "nil",
-		"a function, or Public to let everybody watch every tile")
-	s.Refuse(c.AuthorizeTile != nil && c.Public, "Public", true, "false beside an AuthorizeTile")
 	for _, o := range c.Origins {
 		_, err := path.Match(strings.ToLower(o), "")
 		s.Refuse(err != nil || o == "" || o == "*", "Origins", o, "a pattern of path.Match narrower than *")

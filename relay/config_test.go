@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"context"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,20 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/session"
 )
-
-// public is the least that a relay must be told.
-func public() *Config { return &Config{Public: true} }
 
 func TestConfigDefaults(t *testing.T) {
 	w := newWorld(t)
-	r, err := New(w.fan, w.log, public())
+	r, err := New(w.fan, w.log, Public, nil)
 	require.NoError(t, err)
 	v := reflect.ValueOf(r.cfg)
 	for i := range v.NumField() {
 		switch name := v.Type().Field(i).Name; name {
-		case "Authenticate", "AuthorizeTile", "Sessions", "ShowOwners", "Origins", "Views", "Hooks":
+		case "Authenticate", "Sessions", "ShowOwners", "Origins", "Views", "Hooks":
 		case "Limits", "tuning":
 			for j := range v.Field(i).NumField() {
 				require.False(t, v.Field(i).Field(j).IsZero(), "%s.%s", name, v.Field(i).Type().Field(j).Name)
@@ -38,9 +33,9 @@ func TestConfigDefaults(t *testing.T) {
 
 func TestConfigIsCloned(t *testing.T) {
 	w := newWorld(t)
-	cfg := public()
+	cfg := new(Config)
 	cfg.Origins = []string{"a.test"}
-	r, err := New(w.fan, w.log, cfg)
+	r, err := New(w.fan, w.log, Public, cfg)
 	require.NoError(t, err)
 	cfg.Origins[0] = "b.test"
 	require.Equal(t, []string{"a.test"}, r.cfg.Origins)
@@ -53,34 +48,32 @@ func TestConfigIsValidated(t *testing.T) {
 		field string
 		edit  func(*Config)
 	}{
-		{"AuthorizeTile", func(c *Config) { c.Public = false }}, // an open relay must be asked for in so many words
-		{"Public", func(c *Config) {
-			c.AuthorizeTile = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }
-		}},
 		{"Sessions.Timeout", func(c *Config) { c.Sessions.Timeout = -1 }},
 		{"Sessions.PerAddress", func(c *Config) { c.Sessions.PerAddress = -1 }},
 		{"Sessions.PerActor", func(c *Config) { c.Sessions.PerActor = -1 }},
-		{"MaxClients", func(c *Config) { c.MaxClients, c.MaxTiles, c.QueueBytes = -1, -1, -1 }},
-		{"QueueBytes", func(c *Config) { c.QueueBytes, c.PingInterval = -1, -1 }},
+		{"MaxClients", func(c *Config) { c.MaxClients, c.MaxTiles, c.TailBytes = -1, -1, -1 }},
+		{"TailBytes", func(c *Config) { c.TailBytes, c.PingInterval = -1, -1 }},
 		{"PingInterval", func(c *Config) { c.PingInterval, c.DrainWindow = -time.Second, -1 }},
 		{"Origins", func(c *Config) { c.Origins = []string{"*"} }},
 		{"ID", func(c *Config) { c.ID = "a relay" }},
 	} {
-		cfg := public()
+		cfg := new(Config)
 		c.edit(cfg)
-		_, err := New(w.fan, w.log, cfg)
+		_, err := New(w.fan, w.log, Public, cfg)
 		var arg *fence.ArgumentError
 		require.ErrorAs(t, err, &arg, c.field)
 		require.Equal(t, c.field, arg.Field, "the same field each time")
 	}
 	for _, id := range []string{"a:b", "a.at", "\n", strings.Repeat("x", 65), "é"} {
-		_, err := New(w.fan, w.log, &Config{Public: true, ID: id})
+		_, err := New(w.fan, w.log, Public, &Config{ID: id})
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, id)
 	}
-	_, err := New(w.fan, w.log, &Config{Public: true, ID: strings.Repeat("x", 64)})
+	_, err := New(w.fan, w.log, Public, &Config{ID: strings.Repeat("x", 64)})
 	require.NoError(t, err)
-	_, err = New(nil, w.log, public())
+	_, err = New(w.fan, w.log, nil, nil)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument, "an open relay must be asked for in so many words")
+	_, err = New(nil, w.log, Public, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = New(w.fan, nil, public())
+	_, err = New(w.fan, nil, Public, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 }

@@ -3,7 +3,7 @@
 // and reads snapshot and stream tail from the coordination store when the fan-out was not enough (the
 // cold path).
 //
-//	r, err := relay.New(broker, log, &relay.Config{AuthorizeTile: mayWatch})
+//	r, err := relay.New(broker, log, mayWatch, nil)
 //	mux.Handle("/view", r.Handler())
 //	err = r.Run(ctx) // until ctx is cancelled, or r.Drain has ended
 //
@@ -40,13 +40,13 @@
 // areas is given the new ones at the position it has reached, from the cached snapshot and tail. When these tails add
 // up to more than a few snapshots, the relay looks for a newer one. If it has no snapshot cached, because the tail has
 // outgrown Limits.TailFrames or TailBytes, the client is given a Sync of everything.
-// AuthorizeTile is given the areas, and is asked again for each change of them: a client names its own, so areas hide
-// something only if that function refuses.
+// The AuthorizeFunc is given the areas, and is asked again for each change of them: a client names its own, so areas
+// hide something only if that function refuses.
 //
 // # Sessions
 //
 // Config.Authenticate says who a connection belongs to and for how long (package session): after the checks of
-// handshake and origin, and under a deadline. AuthorizeTile is given that identity for each subscription, also a
+// handshake and origin, and under a deadline. The AuthorizeFunc is given that identity for each subscription, also a
 // repeated one, and each Resync. A client refreshes its session with a new token over the connection. A session that
 // expires is closed with status 4003, within a second; one that the game ends, with EndActor or EndTile, with status
 // 4004. A game that panics in these functions has refused.
@@ -74,7 +74,7 @@
 //
 // A client that reads too slowly delays no other. Frames that do not fit its queue are dropped
 // for it, and when the queue has drained it gets one Sync, of only what it missed if the relay still has
-// that. If it never catches up within Config.SlowTimeout it is closed with status 4001. A message that
+// that. If it never catches up within 30 s it is closed with status 4001. A message that
 // breaks the protocol is answered with an Error and status 1008. No message can make the relay panic.
 //
 // # Concurrency
@@ -86,7 +86,7 @@
 // (BenchmarkConnectionMemory); the process grows by up to twice that, as the collector leaves room.
 // Frames and Syncs are encoded once for a tile, an encoding and a set of areas, WebSocket header included, and shared
 // by all clients; a client with several messages waiting gets them in one write, and one that watches several tiles is
-// written to once in Config.Coalesce. Messages of 1 KiB and more are compressed for clients that offer it
+// written to once in 10 ms. Messages of 1 KiB and more are compressed for clients that offer it
 // (permessage-deflate without context takeover, as browsers do), once for each set of areas; the areas that a client
 // opens as it moves are made, and compressed, for it alone. It saves a third of the bytes of a batch of moves and takes
 // 10 to 30 ns a byte (BenchmarkDeflate): it pays for many watchers of one set of areas or for slow links, and small

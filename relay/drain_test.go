@@ -219,7 +219,7 @@ func TestDrainsAtOnceAndAfterTheEnd(t *testing.T) {
 	s.stop() // the context is cancelled after the end
 	require.NoError(t, s.Drain(context.Background()))
 
-	idle, err := New(w.fan, w.log, public())
+	idle, err := New(w.fan, w.log, Public, nil)
 	require.NoError(t, err)
 	require.NoError(t, idle.Drain(context.Background()))
 	require.NoError(t, idle.Drain(context.Background()))

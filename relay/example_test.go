@@ -21,7 +21,7 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	store, broker := memfence.New(), memfanout.New()
-	r, err := relay.New(broker, memstream.New(store), &relay.Config{Public: true})
+	r, err := relay.New(broker, memstream.New(store), relay.Public, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -107,7 +107,7 @@ func TestFirstSubscriptionThatCannotBeServed(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
 	cfg.Authenticate = func(*http.Request) (session.Identity, error) { return session.Identity{}, nil }
-	cfg.AuthorizeTile = func(_ context.Context, _ session.Identity, tile fence.TileID, _ fence.AreaSet) error {
+	cfg.authorize = func(_ context.Context, _ session.Identity, tile fence.TileID, _ fence.AreaSet) error {
 		if tile == tileB {
 			return errors.New("no")
 		}
@@ -155,7 +155,7 @@ func TestManyClientsNameTilesInTheirHandshakes(t *testing.T) {
 func TestAuthorizationDoesNotHoldTheResponse(t *testing.T) {
 	w := newWorld(t)
 	cfg := still()
-	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {
+	cfg.authorize = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {
 		time.Sleep(time.Second)
 		return nil
 	}
@@ -174,7 +174,7 @@ func TestEndedWhileAuthorizing(t *testing.T) {
 	think := make(chan struct{})
 	thought := sync.OnceFunc(func() { close(think) })
 	defer thought()
-	cfg.AuthorizeTile = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {
+	cfg.authorize = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {
 		asked.Add(1)
 		<-think
 		return nil

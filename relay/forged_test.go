@@ -91,7 +91,7 @@ func TestForgedFrameOfThePresentEpoch(t *testing.T) {
 
 // TestForgedFramesReadSeldom: a stranger who publishes forged frames must not make relays read the store all the time.
 func TestForgedFramesReadSeldom(t *testing.T) {
-	inBubble(t, &Config{CheckInterval: time.Hour, MarkInterval: time.Hour}, func(w *world, r *Relay) {
+	inBubble(t, &Config{CheckInterval: time.Hour, tuning: tuning{markInterval: time.Hour}}, func(w *world, r *Relay) {
 		o := w.claim(tileA, 1)
 		o.tickOn(3)
 		c, s := r.testJoin(tileA)

@@ -303,9 +303,10 @@ func (w *world) trim(tile fence.TileID) {
 // quick is a configuration whose periods suit a test.
 func quick() *Config {
 	return &Config{
-		CheckInterval: 40 * time.Millisecond, MarkInterval: 40 * time.Millisecond,
-		DrainWindow: 50 * time.Millisecond, StoreTimeout: time.Second,
+		CheckInterval: 40 * time.Millisecond,
+		DrainWindow:   50 * time.Millisecond, StoreTimeout: time.Second,
 		tuning: tuning{
+			markInterval: 40 * time.Millisecond,
 			repairJitter: time.Millisecond, backoffMin: 2 * time.Millisecond, backoffMax: 20 * time.Millisecond,
 			closeTimeout: time.Second,
 		},
@@ -315,7 +316,7 @@ func quick() *Config {
 // still is quick without periodic comparisons, for tests of everything else.
 func still() *Config {
 	c := quick()
-	c.CheckInterval, c.MarkInterval = time.Hour, time.Hour
+	c.CheckInterval, c.markInterval = time.Hour, time.Hour
 	return c
 }
 
@@ -329,8 +330,11 @@ type server struct {
 
 func (w *world) serve(cfg *Config) *server {
 	w.t.Helper()
-	cfg.Public = cfg.AuthorizeTile == nil
-	r, err := New(w.fan, w.log, cfg)
+	authorize := cfg.authorize
+	if authorize == nil {
+		authorize = Public
+	}
+	r, err := New(w.fan, w.log, authorize, cfg)
 	require.NoError(w.t, err)
 	ts := httptest.NewUnstartedServer(r.Handler())
 	ts.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {

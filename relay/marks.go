@@ -29,7 +29,7 @@ type marker struct {
 func (m *marker) run() {
 	m.held = map[fence.TileID]bool{}
 	marked := map[fence.TileID]int{} // tiles that have this relay's mark, as far as it knows, and their turns
-	m.life.turns(checkTurns, m.cfg.MarkInterval, func(turn int) {
+	m.life.turns(checkTurns, m.cfg.markInterval, func(turn int) {
 		var writes []stream.MarkWrite
 		watched := map[fence.TileID]bool{}
 		for _, h := range m.hubs.all() {

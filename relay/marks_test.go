@@ -33,7 +33,7 @@ func (w *world) trimUnder(tile fence.TileID, lease time.Duration) stream.Trimmed
 // marking is a configuration in which only marks go out by themselves.
 func marking(id string) *Config {
 	cfg := still()
-	cfg.ID, cfg.MarkInterval = id, 40*time.Millisecond
+	cfg.ID, cfg.markInterval = id, 40*time.Millisecond
 	return cfg
 }
 
@@ -91,7 +91,7 @@ func TestDefaultIDs(t *testing.T) {
 	w := newWorld(t)
 	seen := map[stream.Consumer]bool{}
 	for range 100 {
-		r, err := New(w.fan, w.log, public())
+		r, err := New(w.fan, w.log, Public, nil)
 		require.NoError(t, err)
 		require.False(t, seen[r.marker.consumer])
 		seen[r.marker.consumer] = true
@@ -162,7 +162,7 @@ func TestOutrunRelayThatMissedNothing(t *testing.T) {
 func TestMarksAreReleased(t *testing.T) {
 	w := newWorld(t)
 	cfg := marking("one")
-	cfg.Linger = 30 * time.Millisecond
+	cfg.linger = 30 * time.Millisecond
 	s := w.serve(cfg)
 	a, b := w.claim(tileA, 1), w.claim(tileB, 1)
 	c := s.watch(t, nil, tileA, tileB)
@@ -226,10 +226,10 @@ func TestMarksShareCalls(t *testing.T) {
 			r.testJoin(o.tile)
 		}
 		synctest.Wait()
-		time.Sleep(DefaultMarkInterval)
+		time.Sleep(defaultMarkInterval)
 		w.log.markCalls.Store(0)
 		w.log.marks.Store(0)
-		time.Sleep(10 * DefaultMarkInterval)
+		time.Sleep(10 * defaultMarkInterval)
 		require.InDelta(t, 10*tiles, w.log.marks.Load(), 2*tiles)
 		require.LessOrEqual(t, w.log.markCalls.Load(), int64(11*checkTurns))
 	})

@@ -76,7 +76,7 @@ func FuzzDecodeInbound(f *testing.F) {
 		f.Add(data, false)
 	}
 	w := newWorld(f)
-	r, err := New(w.fan, w.log, &Config{Public: true, Limits: Limits{MaxTiles: 8}})
+	r, err := New(w.fan, w.log, Public, &Config{Limits: Limits{MaxTiles: 8}})
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, binary bool) {
 		c := r.newClient(stranger(r), relaypb.JSON)

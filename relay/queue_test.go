@@ -11,7 +11,6 @@ import (
 // TestDuesOfThoseWhoLeft: a client that subscribes and leaves again and again, and reads slowly, owes nothing.
 func TestDuesOfThoseWhoLeft(t *testing.T) {
 	c := still()
-	c.Public = true
 	cfg, err := c.withDefaults()
 	require.NoError(t, err)
 	h := newHub(tileA, &cfg, &counters{}, func(*hub) bool { return true })
@@ -47,8 +46,8 @@ func TestAnIdleQueueIsSmall(t *testing.T) {
 	require.LessOrEqual(t, cap(q.frames), fewFrames)
 }
 
-// TestSeveralTilesInOneWrite: what several tiles bring within Config.Coalesce is one write, and no frame waits longer.
-// A client of one tile, or of a relay with Coalesce off, is written to at once.
+// TestSeveralTilesInOneWrite: what several tiles bring within 10 ms is one write, and no frame waits longer.
+// A client of one tile, or of a queue with coalesce off, is written to at once.
 func TestSeveralTilesInOneWrite(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {

@@ -64,7 +64,7 @@ type chaos struct {
 func newChaos(t *testing.T, seed uint64, areas, relays int) *chaos {
 	cfg := quick()
 	cfg.TailFrames, cfg.refreshFrames, cfg.queueFrames, cfg.BehindGrace = 24, 6, 4, 200*time.Millisecond
-	cfg.Linger = 50 * time.Millisecond
+	cfg.linger = 50 * time.Millisecond
 	c := &chaos{world: newWorld(t), Rand: rand.New(rand.NewPCG(seed, 1)),
 		tiles: []fence.TileID{tileA, tileB, tileA + 1}, owners: map[fence.TileID]*owner{}}
 	if c.areas = areas; areas > 0 {

@@ -146,10 +146,10 @@ func (r *registry) drop(h *hub) {
 	h.close()
 }
 
-// sweep drops the tiles that no client has watched for Config.Linger.
+// sweep drops the tiles that no client has watched for 30 s.
 func (r *registry) sweep(now time.Time) {
 	for _, h := range r.all() {
-		if h.expire(now, r.cfg.Linger) {
+		if h.expire(now, r.cfg.linger) {
 			r.life.spawn(func() { r.drop(h) }) // ending a subscription is I/O
 		}
 	}

@@ -38,19 +38,25 @@ type Relay struct {
 }
 
 // New returns a Relay that follows tiles through sub and reads what it missed from log. It does no I/O and
-// starts no goroutine: Run does. A *fence.ArgumentError names a missing argument or a field of cfg that is
-// missing or out of range.
-func New(sub fanout.Subscriber, log stream.Log, cfg *Config) (*Relay, error) {
+// starts no goroutine: Run does. authorize decides what each client may watch; it must not be nil, and Public lets all
+// watch everything. A nil cfg means the defaults. A *fence.ArgumentError names a missing argument or a field of cfg
+// that is out of range.
+func New(sub fanout.Subscriber, log stream.Log, authorize AuthorizeFunc, cfg *Config) (*Relay, error) {
 	if sub == nil {
 		return nil, &fence.ArgumentError{Field: "sub", Value: "nil", Want: "the fan-out to follow"}
 	}
 	if log == nil {
 		return nil, &fence.ArgumentError{Field: "log", Value: "nil", Want: "the coordination store to read"}
 	}
+	if authorize == nil {
+		return nil, &fence.ArgumentError{Field: "authorize", Value: "nil",
+			Want: "a function, or Public to let all clients watch every tile"}
+	}
 	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	c.authorize = authorize
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
 		syncs: newSyncBudget(relaySyncRate), pool: newWritePool(), heartbeats: heartbeats(c.PingInterval / 2)}
 	if r.gate, err = gate.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
@@ -101,7 +107,7 @@ func (r *Relay) Run(ctx context.Context) error {
 // sweepLoop does what depends only on time passing: pings, clients that are silent or too slow, tiles
 // without clients.
 func (r *Relay) sweepLoop() {
-	shortest := min(r.cfg.PingInterval, r.cfg.SlowTimeout, r.cfg.Linger)
+	shortest := min(r.cfg.PingInterval, r.cfg.slowTimeout, r.cfg.linger)
 	every := min(max(shortest/4, 5*time.Millisecond), time.Second)
 	for r.life.sleep(every) {
 		now := time.Now()
@@ -148,14 +154,8 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 	}
 	c.session()
 	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
-	write := func() {}
-	if r.cfg.AuthorizeTile != nil {
-		go c.start(c.writeSome)() // the game may take its time: what is queued meanwhile does not wait, nor does an end
-		c.subscribeAll(first)
-	} else {
-		c.subscribeAll(first)
-		write = c.start(c.writeSome)
-	}
+	go c.start(c.writeSome)() // the game may take its time: what is queued meanwhile does not wait, nor does an end
+	c.subscribeAll(first)
 	// Its own goroutine, so that the server's buffers and the request are freed.
 	go c.run(func() {
 		defer r.life.dismiss()
@@ -167,7 +167,6 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 			r.shares.leave(c.share)
 		}
 	})
-	write() // here, where the stack is deep already
 }
 
 // enter gives a client its share of the relay.
@@ -209,7 +208,7 @@ func (r *Relay) EndActor(actor string) int {
 }
 
 // EndTile closes the connections that watch a tile with status 4004 and returns how many. It does not keep them from
-// watching it again: make AuthorizeTile refuse first. Over a subscription under way, AuthorizeTile decides again.
+// watching it again: make the AuthorizeFunc refuse first. Over a subscription under way, it decides again.
 func (r *Relay) EndTile(tile fence.TileID) int {
 	r.gate.Ending()
 	ended := 0
@@ -227,10 +226,10 @@ func (r *Relay) newClient(sess *gate.Session, e relaypb.Encoding) *client {
 		cfg: &r.cfg, count: &r.count, hubs: r.hubs, form: form(e), sess: sess, opened: time.Now(),
 		subs: map[fence.TileID]*subscription{},
 	}
-	c.queue.init(r.cfg.queueFrames, r.cfg.QueueBytes)
+	c.queue.init(r.cfg.queueFrames, r.cfg.queueBytes)
 	c.backlog, c.pool = r.backlog, r.pool
 	c.share = newShare(&r.cfg, 1)
 	c.own, c.all = c.share.syncs, r.syncs
-	c.coalesce = r.cfg.Coalesce
+	c.coalesce = r.cfg.coalesce
 	return c
 }

@@ -230,12 +230,8 @@ func aside(f func()) {
 }
 
 func (c *client) decide(tile fence.TileID, areas fence.AreaSet, f func()) {
-	if c.cfg.AuthorizeTile == nil {
-		f()
-		return
-	}
 	err := c.sess.Authorize(func(ctx context.Context, who session.Identity) error {
-		return c.cfg.AuthorizeTile(ctx, who, tile, areas)
+		return c.cfg.authorize(ctx, who, tile, areas)
 	}, f)
 	if err == nil {
 		return

@@ -49,7 +49,7 @@ func (b *bouncer) authorize(_ context.Context, who session.Identity, _ fence.Til
 // guarded is a relay with a bouncer.
 func (w *world) guarded(b *bouncer, edit func(*Config)) *server {
 	cfg := still()
-	cfg.Authenticate, cfg.AuthorizeTile = b.authenticate, b.authorize
+	cfg.Authenticate, cfg.authorize = b.authenticate, b.authorize
 	if edit != nil {
 		edit(cfg)
 	}
@@ -129,7 +129,7 @@ func TestTheGameHasADeadline(t *testing.T) {
 			}
 			return session.Identity{Actor: "ann"}, nil // too late is too late
 		}
-		c.AuthorizeTile = func(ctx context.Context, _ session.Identity, tile fence.TileID, _ fence.AreaSet) error {
+		c.authorize = func(ctx context.Context, _ session.Identity, tile fence.TileID, _ fence.AreaSet) error {
 			if tile == tileA {
 				<-ctx.Done()
 			}
@@ -194,7 +194,7 @@ func TestAreasAreAuthorized(t *testing.T) {
 	w := newWorld(t)
 	w.claim(tileA, 1)
 	cfg := still()
-	cfg.AuthorizeTile = func(_ context.Context, _ session.Identity, _ fence.TileID, areas fence.AreaSet) error {
+	cfg.authorize = func(_ context.Context, _ session.Identity, _ fence.TileID, areas fence.AreaSet) error {
 		if _, more := areas.Without(fence.Areas(1, 2)); more {
 			return errors.New("out of sight")
 		}
@@ -270,7 +270,7 @@ func TestNobodySlipsInWhileSessionsEnd(t *testing.T) {
 					}
 					return who, err
 				}
-				c.AuthorizeTile = func(
+				c.authorize = func(
 					ctx context.Context, who session.Identity, tile fence.TileID, areas fence.AreaSet,
 				) error {
 					err := b.authorize(ctx, who, tile, areas)

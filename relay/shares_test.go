@@ -106,7 +106,7 @@ func TestTheRelaysSyncsAreShared(t *testing.T) {
 // Every connection of an actor has the actor's share, also one that comes after another has used it up and left.
 func TestConnectionsOfAnActorShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := (&Config{Public: true, Limits: Limits{SyncRate: 1000, MaxTilesPerClient: 16}}).withDefaults()
+		cfg, err := (&Config{Limits: Limits{SyncRate: 1000, MaxTilesPerClient: 16}}).withDefaults()
 		require.NoError(t, err)
 		a := &shares{cfg: &cfg, all: map[string]*share{}}
 		first, second := a.enter("actor ann", false), a.enter("actor ann", false)

@@ -64,7 +64,7 @@ func cutOffRelay(t *testing.T) (w, cutOff *world, o *owner, old *server, c *watc
 	w = newWorld(t)
 	cutOff = w.beside()
 	cfg := quick()
-	cfg.Linger = time.Hour
+	cfg.linger = time.Hour
 	current := w.serve(quick())
 	old = cutOff.serve(cfg)
 	o = w.claim(tileA, 1)
@@ -139,7 +139,7 @@ func TestClientIsNotSentBackByACutOffRelay(t *testing.T) {
 		w := newWorld(t)
 		cutOff := w.beside()
 		cfg := quick()
-		cfg.Linger = time.Hour
+		cfg.linger = time.Hour
 		old, current := cutOff.serve(cfg), w.serve(quick())
 		o := w.claim(tileA, 1)
 		o.snapshot()
@@ -208,7 +208,7 @@ func TestTakeoverWakesClientsThatWaitForIt(t *testing.T) {
 
 // TestInventedFloorAsksTheStoreSeldom: any client can claim any floor.
 func TestInventedFloorAsksTheStoreSeldom(t *testing.T) {
-	inBubble(t, &Config{CheckInterval: time.Hour, MarkInterval: time.Hour}, func(w *world, r *Relay) {
+	inBubble(t, &Config{CheckInterval: time.Hour, tuning: tuning{markInterval: time.Hour}}, func(w *world, r *Relay) {
 		o := w.claim(tileA, 1)
 		o.tickOn(3)
 		c, s := r.testJoin(tileA)
@@ -232,7 +232,7 @@ func TestInventedFloorAsksTheStoreSeldom(t *testing.T) {
 // TestAClaimTooSoonWaitsForItsFrame: an invented position has just cost the tile its read, and a client comes from
 // another relay, which had the last frame sooner. It is not sent back.
 func TestAClaimTooSoonWaitsForItsFrame(t *testing.T) {
-	inBubble(t, &Config{CheckInterval: time.Hour, MarkInterval: time.Hour}, func(w *world, r *Relay) {
+	inBubble(t, &Config{CheckInterval: time.Hour, tuning: tuning{markInterval: time.Hour}}, func(w *world, r *Relay) {
 		o := w.claim(tileA, 1)
 		o.tickOn(3)
 		c, s := r.testJoin(tileA)

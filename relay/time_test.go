@@ -18,11 +18,7 @@ import (
 func inBubble(t *testing.T, cfg *Config, f func(w *world, r *Relay)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		if cfg == nil {
-			cfg = &Config{}
-		}
-		cfg.Public = true
-		r, err := New(w.fan, w.log, cfg)
+		r, err := New(w.fan, w.log, Public, cfg)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -67,7 +63,7 @@ func (c *client) drain() (frames int) {
 }
 
 func TestOutageBacksOff(t *testing.T) {
-	inBubble(t, &Config{CheckInterval: time.Hour, MarkInterval: time.Hour}, func(w *world, r *Relay) {
+	inBubble(t, &Config{CheckInterval: time.Hour, tuning: tuning{markInterval: time.Hour}}, func(w *world, r *Relay) {
 		w.log.err = errDown
 		c, _ := r.testJoin(tileA)
 		time.Sleep(10 * time.Minute)
@@ -87,7 +83,7 @@ func TestOutageOfAnUnwatchedTileEnds(t *testing.T) {
 		_, s := r.testJoin(tileA)
 		time.Sleep(time.Second)
 		s.leave()
-		time.Sleep(DefaultLinger + 5*time.Second)
+		time.Sleep(defaultLinger + 5*time.Second)
 		require.Zero(t, r.Stats().Tiles)
 		require.Zero(t, w.fan.count(tileA))
 		failed := r.Stats().RepairsFailed
@@ -116,7 +112,7 @@ func TestIdleTileCostsOneSharedReadAndOneMark(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
-		checks, marks := int64(10*time.Minute/DefaultCheckInterval), int64(10*time.Minute/DefaultMarkInterval)
+		checks, marks := int64(10*time.Minute/DefaultCheckInterval), int64(10*time.Minute/defaultMarkInterval)
 		require.LessOrEqual(t, w.log.reads.Load(), checks*checkTurns, "tiles share their reads")
 		require.InDelta(t, marks*tiles, w.log.marks.Load(), tiles*2)
 		require.EqualValues(t, tiles, w.log.lasts.Load(),

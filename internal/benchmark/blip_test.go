@@ -98,7 +98,7 @@ func newWatch(b *testing.B, tiles []fence.TileID) *watch {
 	require.NoError(b, err)
 	w.bridge, err = bridge.New(log, fan, tiles, nil)
 	require.NoError(b, err)
-	w.relay, err = relay.New(fan, log, &relay.Config{Public: true})
+	w.relay, err = relay.New(fan, log, relay.Public, nil)
 	require.NoError(b, err)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup

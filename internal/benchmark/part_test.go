@@ -208,7 +208,7 @@ func (p *part) checkpoint(ctx context.Context) error {
 
 // relay runs a relay, and clients that watch all tiles of its configuration through it.
 func (p *part) relay(ctx context.Context) error {
-	r, err := relay.New(p.fanout, p.log, &relay.Config{Public: true})
+	r, err := relay.New(p.fanout, p.log, relay.Public, nil)
 	if err != nil {
 		return err
 	}

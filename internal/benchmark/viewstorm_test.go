@@ -128,11 +128,11 @@ func (s *viewStorm) relays(b *testing.B, views func() relay.Views) (addrs string
 		delivery := redis.NewClusterClient(redisfanout.Options(s.stack.FanoutAddrs...))
 		broker, err := redisfanout.New(delivery, nil)
 		require.NoError(b, err)
-		cfg := &relay.Config{Public: true}
+		cfg := new(relay.Config)
 		if views != nil {
 			cfg.Views = &audited{Views: views(), s: s, last: map[fence.TileID]fence.Position{}}
 		}
-		r, err := relay.New(broker, s.cold, cfg)
+		r, err := relay.New(broker, s.cold, relay.Public, cfg)
 		require.NoError(b, err)
 		server, err := listening(b.Context(), r.Handler())
 		require.NoError(b, err)

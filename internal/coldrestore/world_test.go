@@ -83,7 +83,7 @@ func newWorld(t *testing.T, s servers) *world {
 		&checkpoint.Config{Cadence: cadence, RetryMin: cadence, Journal: s.durable})
 	require.NoError(t, err)
 	w.background(c.Run)
-	r, err := relay.New(s.watchers, s.log, &relay.Config{Public: true, CheckInterval: 200 * time.Millisecond,
+	r, err := relay.New(s.watchers, s.log, relay.Public, &relay.Config{CheckInterval: 200 * time.Millisecond,
 		BehindGrace: time.Second})
 	require.NoError(t, err)
 	w.background(r.Run)

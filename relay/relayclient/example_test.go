@@ -19,7 +19,7 @@ func ExampleDial() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	store := memfence.New()
-	r, _ := relay.New(memfanout.New(), memstream.New(store), &relay.Config{Public: true})
+	r, _ := relay.New(memfanout.New(), memstream.New(store), relay.Public, nil)
 	ran := make(chan error, 1)
 	go func() { ran <- r.Run(ctx) }()
 	server := httptest.NewServer(r.Handler())

@@ -67,8 +67,7 @@ func TestInABrowser(t *testing.T) {
 		}
 		current.Load().Handler().ServeHTTP(w, r)
 	})
-	guarded, _ := startRelay(t, b, &relay.Config{Authenticate: session.Keys{make([]byte, 32)}.Authenticate,
-		AuthorizeTile: func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error { return nil }})
+	guarded, _ := startRelay(t, b, &relay.Config{Authenticate: session.Keys{make([]byte, 32)}.Authenticate})
 	mux.Handle("GET /guarded", guarded.Handler())
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -77,7 +76,7 @@ func TestInABrowser(t *testing.T) {
 	site := httptest.NewServer(mux)
 	defer site.Close()
 
-	r, stop := startRelay(t, b, &relay.Config{Public: true})
+	r, stop := startRelay(t, b, nil)
 	current.Store(r)
 	page := chromium.Open(t, site.URL+"/")
 	page.Eval(fmt.Sprintf(`(async () => {
@@ -96,7 +95,7 @@ func TestInABrowser(t *testing.T) {
 	stop()
 	page.Until(`!client.open`)
 	ring(t, server, 2)
-	r, _ = startRelay(t, b, &relay.Config{Public: true})
+	r, _ = startRelay(t, b, nil)
 	current.Store(r)
 	page.Until(`seen.rings === 5`)
 	ring(t, server, 1)
@@ -143,7 +142,7 @@ func serveTile(t *testing.T, b tilefence.Backends) *tilefence.TileServer {
 
 // startRelay runs a relay until stop is called or the test ends.
 func startRelay(t *testing.T, b tilefence.Backends, cfg *relay.Config) (r *relay.Relay, stop func()) {
-	r, err := relay.New(b.Fanout, b.Log, cfg)
+	r, err := relay.New(b.Fanout, b.Log, relay.Public, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -23,6 +23,6 @@
 //
 // A connection never changes its actor. It is closed within a second of its Identity's Expires (a gateway takes no
 // intent after it), by the clock of the server. Ending sessions does not keep a player out: first make
-// AuthenticateFunc or AuthorizeTile refuse, then end. Tokens of Keys are signed, not encrypted, and cannot be taken
-// back before they expire: let them live for minutes, and refresh.
+// AuthenticateFunc or a relay's AuthorizeFunc refuse, then end. Tokens of Keys are signed, not encrypted, and cannot be
+// taken back before they expire: let them live for minutes, and refresh.
 package session

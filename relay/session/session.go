@@ -75,7 +75,7 @@ const TokenProtocol = "tilefence.token."
 // Limits bound what one address or one actor may take of a server, and how long the game's functions may take. Zero
 // fields mean the defaults.
 type Limits struct {
-	// Timeout bounds a call of AuthenticateFunc, and of a relay's AuthorizeTile. Default 5 s.
+	// Timeout bounds a call of AuthenticateFunc, and of a relay's AuthorizeFunc. Default 5 s.
 	Timeout time.Duration
 
 	// PerAddress is how many connections one address may have, and how many handshakes it may begin in a minute; more

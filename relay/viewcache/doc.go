@@ -4,7 +4,7 @@
 //
 //	store, err := redisviewcache.New(client, fence.World{}, nil) // a Redis of their own; NewMemory within one process
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
-//	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})
+//	r, err := relay.New(broker, log, relay.Public, &relay.Config{Views: views})
 //
 // # Versions
 //

@@ -404,7 +404,7 @@ func staged(t *testing.T) (th *theatre, s *httptest.Server) {
 	log, broker := memstream.New(store), memfanout.New()
 	th = &theatre{t: t, owners: map[fence.TileID]*tile.TileProcessor{}, tiles: flower(t, 37.77, -122.42)[:2],
 		seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: log}}
-	watched, err := relay.New(broker, log, &relay.Config{Public: true})
+	watched, err := relay.New(broker, log, relay.Public, nil)
 	require.NoError(t, err)
 	forward, err := bridge.New(log, broker, th.tiles, nil)
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ const tile = fence.TileID(0x85283473fffffff)
 // startRelay starts a relay over an owner that commits each message to a store in the same process.
 func startRelay(ctx context.Context) (http.Handler, func([]byte) error, error) {
 	store, broker := memfence.New(), memfanout.New()
-	r, err := relay.New(broker, memstream.New(store), &relay.Config{Public: true, PingInterval: time.Hour})
+	r, err := relay.New(broker, memstream.New(store), relay.Public, &relay.Config{PingInterval: time.Hour})
 	if err != nil {
 		return nil, nil, err
 	}

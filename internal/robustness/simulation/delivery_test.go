@@ -121,8 +121,8 @@ func (d *delivery) checkpoint(ctx context.Context, h *host) error {
 }
 
 func (d *delivery) relay(ctx context.Context, h *host, doors *pipes) error {
-	r, err := relay.New(&subscriber{d.fanout, h}, d.seams(h).Log, &relay.Config{Public: true,
-		DrainWindow: time.Millisecond, CheckInterval: time.Second, MarkInterval: time.Second,
+	r, err := relay.New(&subscriber{d.fanout, h}, d.seams(h).Log, relay.Public, &relay.Config{
+		DrainWindow: time.Millisecond, CheckInterval: time.Second,
 		BehindGrace: 2 * ownerTTL})
 	if err != nil {
 		return err

@@ -4,7 +4,7 @@
 //	store, err := redisviewcache.New(client, fence.World{}, nil)
 //	defer store.Close()
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
-//	r, err := relay.New(broker, log, &relay.Config{Public: true, Views: views})
+//	r, err := relay.New(broker, log, relay.Public, &relay.Config{Views: views})
 //
 // The tiles are divided into viewcache.Groups groups. The keys of a group share a hash tag, so that one function can
 // compare, store, evict and announce in one step on one slot; a version is a field named for its position. The

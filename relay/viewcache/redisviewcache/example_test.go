@@ -31,6 +31,6 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	r, err := relay.New(memfanout.New(), log, &relay.Config{Public: true, Views: views})
+	r, err := relay.New(memfanout.New(), log, relay.Public, &relay.Config{Views: views})
 	fmt.Println(r.Stats().Shared, err)
 }

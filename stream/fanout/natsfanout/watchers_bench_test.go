@@ -64,8 +64,8 @@ func serveRelay(broker string) string {
 		panic(err)
 	}
 	store := memfence.New()
-	r, err := relay.New(f, memstream.New(store), &relay.Config{CheckInterval: time.Hour, PingInterval: time.Hour,
-		Public: true})
+	r, err := relay.New(f, memstream.New(store), relay.Public,
+		&relay.Config{CheckInterval: time.Hour, PingInterval: time.Hour})
 	if err != nil {
 		panic(err)
 	}
