@@ -81,8 +81,8 @@
 //   - vocabulary: intent, rules, takeover, durability, state, hooks, config;
 //   - inbox, where other goroutines leave intents and calls, and read the status;
 //   - back ends: base (commits), ownership (the authority);
-//   - acquisition, the one way to become the owner: install (which state, and how), acquire (an epoch, a history from
-//     a source, an install);
+//   - acquisition, the one way to become the owner: install, refusedclaim (what its refusal means), restore (from the
+//     stream, a checkpoint or memory), acquire (an epoch, a history from a source, an install);
 //   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile
 //     (what a refusal means), tick, handover, serve;
 //   - follower, which keeps up with another owner, and processor, which is one and then the other.
