@@ -17,7 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -83,7 +83,7 @@ func becomes(t *testing.T, s tilefence.Server, words ...string) {
 // says so once, and that it is over.
 func TestAFrozenStoreIsSaid(t *testing.T) {
 	t.Parallel()
-	line, b := faultline.New(), embedded(t)
+	line, b := faultinject.New(), embedded(t)
 	log, text := logged()
 	s := tileServer(t, line.Coordination(b), tilefence.TileServerConfig{Logger: log})
 	require.NoError(t, s.Own(plaza, harbour))
@@ -91,14 +91,14 @@ func TestAFrozenStoreIsSaid(t *testing.T) {
 	await(t, s, plaza)
 	await(t, s, harbour)
 	becomes(t, s)
-	line.Set(faultline.Cut)
+	line.Set(faultinject.Cut)
 	becomes(t, s, "TileServer: ticks: tiles are frozen", "(2, such as")
 	w := httptest.NewRecorder()
 	tilefence.LiveHandler(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/livez", nil))
 	require.Equal(t, http.StatusOK, w.Code, "a liveness probe would kill the only copy")
 	waittest.Until(t, func() bool { return text.count("level=WARN msg=\"tiles are frozen") == 1 }, 10*time.Second,
 		10*time.Millisecond)
-	line.Set(faultline.Flowing)
+	line.Set(faultinject.Flowing)
 	becomes(t, s)
 	waittest.Until(t, func() bool { return text.count("no longer: tiles are frozen") == 1 }, 10*time.Second,
 		10*time.Millisecond)
@@ -224,7 +224,7 @@ func (n *noisy) Resolve(t fence.Tick, intents []tile.Intent) ([][]byte, []stream
 // TestABridgeThatCannotReadIsSaid, and a relay, and that a process is as well as its worst server.
 func TestABridgeThatCannotReadIsSaid(t *testing.T) {
 	t.Parallel()
-	line, b := faultline.New(), embedded(t)
+	line, b := faultinject.New(), embedded(t)
 	s := tileServer(t, b, tilefence.TileServerConfig{})
 	require.NoError(t, s.Own(plaza))
 	start(t, s)
@@ -234,13 +234,13 @@ func TestABridgeThatCannotReadIsSaid(t *testing.T) {
 	require.NoError(t, err)
 	start(t, bridge)
 	becomes(t, bridge)
-	line.Set(faultline.Cut)
+	line.Set(faultinject.Cut)
 	becomes(t, bridge, "BridgeServer: delivery: the coordination store is not read")
 	status, _ := health(t, s, bridge)
 	assert.Equal(t, http.StatusServiceUnavailable, status)
 	waittest.Until(t, func() bool { return text.count("the coordination store is not read") > 0 }, 10*time.Second,
 		10*time.Millisecond)
-	line.Set(faultline.Flowing)
+	line.Set(faultinject.Flowing)
 	becomes(t, bridge)
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -63,20 +63,20 @@ func TestTwoServersAtOneAddress(t *testing.T) {
 // should it come back to life, ends.
 func TestAServerIsStartedAgain(t *testing.T) {
 	t.Parallel()
-	line, b := faultline.New(), embedded(t)
+	line, b := faultinject.New(), embedded(t)
 	dead := tileServer(t, line.Process(b), tilefence.TileServerConfig{})
 	require.NoError(t, dead.Own(plaza))
 	ended := make(chan error, 1)
 	go func() { ended <- dead.Run(t.Context()) }()
 	await(t, dead, plaza)
-	line.Set(faultline.Cut)
+	line.Set(faultinject.Cut)
 	again := b
 	again.Members = new(route.Group)
 	s := twin(t, again, dead)
 	require.NoError(t, s.Own(plaza))
 	start(t, s)
 	await(t, s, plaza)
-	line.Set(faultline.Flowing)
+	line.Set(faultinject.Flowing)
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
@@ -89,11 +89,11 @@ func TestAServerIsStartedAgain(t *testing.T) {
 // TestAnAddressIsNotKnown: a list that is not reached keeps no server from starting.
 func TestAnAddressIsNotKnown(t *testing.T) {
 	t.Parallel()
-	line, b := faultline.New(), embedded(t)
+	line, b := faultinject.New(), embedded(t)
 	log, text := logged()
 	cut := b
 	cut.Workers = line.Process(b).Workers
-	line.Set(faultline.Cut)
+	line.Set(faultinject.Cut)
 	s := tileServer(t, cut, tilefence.TileServerConfig{Logger: log})
 	require.NoError(t, s.Own(plaza))
 	start(t, s)

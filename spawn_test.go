@@ -16,7 +16,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/stream"
@@ -140,17 +140,17 @@ func TestSpawnIsRefused(t *testing.T) {
 // hash names a living owner, or whose store cannot be read, is not begun.
 func TestSpawnOfAHeldTile(t *testing.T) {
 	b := embedded(t)
-	line := faultline.New()
+	line := faultinject.New()
 	s := tileServer(t, line.Process(b), tilefence.TileServerConfig{Spawn: always})
 	start(t, s)
 	_, err := b.Authority.Claim(t.Context(), fence.Claim{Tile: plaza, Contact: "10.0.0.9:7000", ID: fence.NewClaimID()})
 	require.NoError(t, err)
-	line.Set(faultline.Cut)
+	line.Set(faultinject.Cut)
 	_, err = s.Submit(t.Context(), tile.Intent{Tile: plaza})
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 	_, begun := s.Host().TileStatus(plaza)
 	require.False(t, begun)
-	line.Set(faultline.Flowing)
+	line.Set(faultinject.Flowing)
 	outcome, err := s.Submit(t.Context(), tile.Intent{Tile: plaza})
 	require.NoError(t, err)
 	assert.Equal(t, stream.Applied, outcome)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -82,13 +82,13 @@ func TestTheEndIsBounded(t *testing.T) {
 // stops, although another server would take its tiles. It stops in time, and the error names the tiles that it holds.
 func TestAnEndThatReleasedNothingSaysSo(t *testing.T) {
 	t.Parallel()
-	for name, cut := range map[string]func(*faultline.Line, tilefence.Backends) tilefence.Backends{
-		"no back end":           (*faultline.Line).Process,
-		"no coordination store": (*faultline.Line).Coordination,
+	for name, cut := range map[string]func(*faultinject.Line, tilefence.Backends) tilefence.Backends{
+		"no back end":           (*faultinject.Line).Process,
+		"no coordination store": (*faultinject.Line).Coordination,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			line, b := faultline.New(), embedded(t)
+			line, b := faultinject.New(), embedded(t)
 			cfg := tilefence.TileServerConfig{HandOverTimeout: 100 * time.Millisecond}
 			cfg.Host.Tile.DrainTimeout = 100 * time.Millisecond
 			s, peer := tileServer(t, cut(line, b), cfg), tileServer(t, b, tilefence.TileServerConfig{})
@@ -99,7 +99,7 @@ func TestAnEndThatReleasedNothingSaysSo(t *testing.T) {
 			start(t, peer)
 			await(t, s, plaza)
 			await(t, s, harbour)
-			line.Set(faultline.Cut)
+			line.Set(faultinject.Cut)
 			began := time.Now()
 			stop()
 			err := <-ended

@@ -17,7 +17,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -28,7 +28,7 @@ import (
 // breakable is a tile server whose connections a test can break, and which can lose the tile to another.
 type breakable struct {
 	host
-	listener *faultline.Listener
+	listener *faultinject.Listener
 	server   *http.Server
 	intents  *tilehttp.Handler
 }
@@ -38,7 +38,7 @@ func startBreakable(t *testing.T, ctx context.Context, seams tile.Seams) *breaka
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	b := &breakable{host: host{contact: l.Addr().String(), ended: make(chan error, 1)},
-		listener: &faultline.Listener{Listener: l}}
+		listener: &faultinject.Listener{Listener: l}}
 	b.processor, err = tile.New(here, b.contact, seams, &spells{},
 		&tile.Config{TickInterval: 5 * time.Millisecond, TakeOver: true})
 	require.NoError(t, err)

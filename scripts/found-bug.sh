@@ -24,7 +24,7 @@ trap 'git worktree remove --force "$tree/w" 2>/dev/null; rm -rf "$tree" "$out"' 
 trap 'exit 130' INT TERM
 
 # Packages that only tests use, but whose files are not named *_test.go.
-shared='(^|/)([a-z]+test|harness[a-z]*|internal/(faultline|robustness/(game|history)))/[^/]+$'
+shared='(^|/)([a-z]+test|harness[a-z]*|internal/(fault(line|inject)|robustness/(game|history)))/[^/]+$'
 
 # rows prints fix, test (with its subtest), package and the test's commit of each row.
 rows() {

@@ -32,7 +32,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/devstack"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
@@ -54,15 +54,15 @@ type backends struct {
 	stores  *tls.Config // of connections to the servers that this process started; nil: not encrypted
 
 	start                  *tilefence.Starting
-	world                  fence.World     // of what the servers keep
-	tickets                matchStore      // of the lobby
-	plans                  slow.Store      // of the pilots
-	line                   *faultline.Line // every process's way to the coordination store
+	world                  fence.World       // of what the servers keep
+	tickets                matchStore        // of the lobby
+	plans                  slow.Store        // of the pilots
+	line                   *faultinject.Line // every process's way to the coordination store
 	deleteOwner            func(ctx context.Context, id fence.TileID) error
 	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
 	stack                  *devstack.Stack       // servers this process started, or nil
 	coordination, delivery *redis.ClusterClient  // nil without servers
-	throttle               *faultline.Throttle   // the way to DynamoDB; nil without
+	throttle               *faultinject.Throttle // the way to DynamoDB; nil without
 	views                  relay.Views           // nil: relays share none
 }
 
@@ -80,7 +80,7 @@ func openBackends(
 	ctx context.Context, o *options, start *tilefence.Starting, secure *secured, rebuilds viewcache.Hooks, dir string,
 	logger *slog.Logger, progress io.Writer,
 ) (*backends, error) {
-	b := &backends{line: faultline.New(), start: start}
+	b := &backends{line: faultinject.New(), start: start}
 	b.TLS = secure.inside()
 	b.Members, b.Keys = new(route.Group), o.keys()
 	var err error
@@ -283,7 +283,7 @@ func (b *backends) openDynamo(ctx context.Context, endpoint string) error {
 			t.TLSClientConfig = b.stores
 		}
 	})
-	b.throttle = &faultline.Throttle{HTTPClient: connections}
+	b.throttle = &faultinject.Throttle{HTTPClient: connections}
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(endpoint),
 		HTTPClient:  b.throttle,
 		Credentials: credentials.NewStaticCredentialsProvider("battle", "battle", "")})

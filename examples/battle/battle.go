@@ -9,7 +9,7 @@ import (
 	"net"
 
 	"github.com/tilefence/tilefence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 )
 
 // errNotConverged is a battle after which some client did not see what the owners decided.
@@ -54,14 +54,14 @@ type deployment struct {
 	view, intents string // URLs of relay and gateway
 
 	chaos             *chaos // nil: nothing is broken on purpose
-	bridgeLine        *faultline.Line
-	watchers, players *faultline.Listener // the connections of relay and gateway
+	bridgeLine        *faultinject.Line
+	watchers, players *faultinject.Listener // the connections of relay and gateway
 }
 
 // run starts every actor but the bots. stop stops them all and waits for their end.
 func (d *deployment) run() (stop func(), err error) {
 	b := d.backends.Backends
-	d.bridgeLine = faultline.New()
+	d.bridgeLine = faultinject.New()
 	if d.options.chaos {
 		b = d.bridgeLine.Process(b)
 	}
@@ -134,7 +134,7 @@ func (d *deployment) listen() (err error) {
 			return err
 		}
 	}
-	d.watchers, d.players = &faultline.Listener{Listener: watchers}, &faultline.Listener{Listener: doors}
+	d.watchers, d.players = &faultinject.Listener{Listener: watchers}, &faultinject.Listener{Listener: doors}
 	d.view = d.secure.url("ws", watchers.Addr().String()+viewPath)
 	d.intents = d.secure.url("ws", doors.Addr().String()+intentPath)
 	return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -35,7 +35,7 @@ func processFaults() []fault {
 		{"owner paused", "A stopped process does not know that time passes. Its late commits are refused.",
 			onOwner(func(c *chaos, _ fence.TileID, h *host) strike {
 				lasts := c.between(c.options.silence()/2, 3*c.options.silence())
-				return broken(h.line, faultline.Paused, lasts, c.served(h))
+				return broken(h.line, faultinject.Paused, lasts, c.served(h))
 			})},
 		{"owner cut off", "It lives, and reaches no store, authority or gossip. Another takes its tiles over; what " +
 			"it decided alone is refused.",
@@ -47,7 +47,7 @@ func processFaults() []fault {
 			})},
 		{"replies lost", "Batches are committed, and the owner is not told. It presents the same batch until it knows.",
 			onOwner(func(c *chaos, _ fence.TileID, h *host) strike {
-				return broken(h.line, faultline.Deaf, max(time.Second, 3*c.options.tick), c.served(h))
+				return broken(h.line, faultinject.Deaf, max(time.Second, 3*c.options.tick), c.served(h))
 			})},
 		{"owner hash deleted", "The tile seems to have no owner. Its owner asks the authority and installs again.",
 			on(coordination, func(c *chaos) strike {
@@ -57,11 +57,11 @@ func processFaults() []fault {
 			})},
 		{"store unreachable", "No process reaches the coordination store. The tiles freeze: better late than forked.",
 			on(coordination, func(c *chaos) strike {
-				return broken(c.backends.line, faultline.Cut, c.between(time.Second, 2*time.Second), c.world)
+				return broken(c.backends.line, faultinject.Cut, c.between(time.Second, 2*time.Second), c.world)
 			})},
 		{"bridge stopped", "Nothing is forwarded to the watchers. The owners do not notice, and nothing is lost.",
 			on(bridgeSystem, func(c *chaos) strike {
-				return broken(c.bridgeLine, faultline.Paused, c.between(time.Second, 3*time.Second), nil)
+				return broken(c.bridgeLine, faultinject.Paused, c.between(time.Second, 3*time.Second), nil)
 			})},
 		{"watchers cut off", "Every watcher's connection breaks. Each comes back with its position, and gets the rest.",
 			on(relaySystem, func(c *chaos) strike { return strike{hit: always(c.watchers.Cut)} })},
@@ -95,11 +95,11 @@ func (c *chaos) cutOff(h *host) strike {
 	}
 	return strike{tiles: tiles, lasts: patience, whileIll: true, fenced: true,
 		hit: always(func() {
-			h.line.Set(faultline.Cut)
+			h.line.Set(faultinject.Cut)
 			h.member.part()
 		}),
 		heal: func(ctx context.Context) error {
-			h.line.Set(faultline.Flowing)
+			h.line.Set(faultinject.Flowing)
 			if err := h.member.rejoin(); err != nil {
 				return err
 			}
@@ -141,9 +141,9 @@ func on(system string, strikes func(*chaos) strike) aim {
 }
 
 // broken is a line that is in another state for a while.
-func broken(l *faultline.Line, state faultline.State, lasts time.Duration, tiles []fence.TileID) strike {
+func broken(l *faultinject.Line, state faultinject.State, lasts time.Duration, tiles []fence.TileID) strike {
 	return strike{tiles: tiles, lasts: lasts,
-		hit: always(func() { l.Set(state) }), heal: always(func() { l.Set(faultline.Flowing) })}
+		hit: always(func() { l.Set(state) }), heal: always(func() { l.Set(faultinject.Flowing) })}
 }
 
 // served lists the tiles that a host serves.

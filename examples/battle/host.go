@@ -14,7 +14,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -25,10 +25,10 @@ import (
 type host struct {
 	*plan
 	*tilefence.TileServer
-	line   *faultline.Line     // to the servers; broken, it stands for a host that is paused or dead
-	conns  *faultline.Listener // those that it has accepted
-	member *member             // nil, if the gossip is between processes
-	stop   func()              // stops it and waits for its end
+	line   *faultinject.Line     // to the servers; broken, it stands for a host that is paused or dead
+	conns  *faultinject.Listener // those that it has accepted
+	member *member               // nil, if the gossip is between processes
+	stop   func()                // stops it and waits for its end
 }
 
 // snapshotEvery is ticks: a player who flies into another area is sent its snapshot and what came after it, so the
@@ -42,7 +42,7 @@ func (o *options) maxDilation() int { return int(min(2, 8*time.Second/o.tick)) }
 // newHost makes a tile server without tiles. A tile that ends, and was neither taken by a successor nor could not
 // reach its servers, ends the battle.
 func (p *plan) newHost(l net.Listener) (h *host, err error) {
-	h = &host{line: faultline.New(), conns: &faultline.Listener{Listener: l}, plan: p}
+	h = &host{line: faultinject.New(), conns: &faultinject.Listener{Listener: l}, plan: p}
 	contact := p.options.contact
 	if p.options.command == "" || strings.HasSuffix(contact, ":0") {
 		contact = l.Addr().String()
@@ -104,7 +104,7 @@ func (h *host) notified(e route.Event, suspected int) {
 func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 	superseded, _ := errors.AsType[*tile.SupersededError](i.Err)
 	switch err := i.Err; {
-	case err == nil, errors.Is(err, faultline.ErrKilled), errors.Is(err, fence.ErrLost):
+	case err == nil, errors.Is(err, faultinject.ErrKilled), errors.Is(err, fence.ErrLost):
 	case superseded != nil:
 		h.meters.log.add(spectator.KindStoodDown, i.Status.Tile, h.Contact(), superseded.Held,
 			"%s, which held epoch %d, redirected its clients to %s and stood down",
@@ -179,7 +179,7 @@ func (h *host) handler(own http.Handler) http.Handler {
 		_ = json.NewEncoder(w).Encode(s) // the client may have gone
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s := h.line.Await(r.Context()); s != 0 && s != faultline.Buried {
+		if s := h.line.Await(r.Context()); s != 0 && s != faultinject.Buried {
 			mux.ServeHTTP(w, r)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -33,7 +33,7 @@ func (hs *hosts) open(address string) (*host, error) {
 		return nil, err
 	}
 	h.stop = hs.start(func(ctx context.Context) error {
-		if err := h.Run(ctx); !h.line.Is(faultline.Buried) {
+		if err := h.Run(ctx); !h.line.Is(faultinject.Buried) {
 			return err
 		}
 		return nil // how a host that was killed ends is no news
@@ -45,7 +45,7 @@ func (hs *hosts) open(address string) (*host, error) {
 func (hs *hosts) Run(ctx context.Context) error {
 	<-ctx.Done()
 	for _, h := range hs.all() {
-		if !h.line.Is(faultline.Dead) {
+		if !h.line.Is(faultinject.Dead) {
 			h.stop()
 		}
 	}
@@ -74,7 +74,7 @@ func (hs *hosts) owner(id fence.TileID) *host {
 	var owner *host
 	var highest fence.Epoch
 	for _, h := range hs.all() {
-		if s := h.status(id); !h.line.Is(faultline.Dead) && s.State == tile.Serving && s.Epoch > highest {
+		if s := h.status(id); !h.line.Is(faultinject.Dead) && s.State == tile.Serving && s.Epoch > highest {
 			owner, highest = h, s.Epoch
 		}
 	}
@@ -84,7 +84,7 @@ func (hs *hosts) owner(id fence.TileID) *host {
 // kill ends a host as kill -9 does: no call of it returns any more, its connections are closed by the kernel, and
 // nothing is drained or released.
 func (hs *hosts) kill(h *host) {
-	h.line.Set(faultline.Dead)
+	h.line.Set(faultinject.Dead)
 	h.conns.Kill()
 	h.member.fade()
 	hs.mu.Lock()

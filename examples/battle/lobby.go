@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/wait"
 )
@@ -163,7 +163,7 @@ func (l *lobby) offer(ctx context.Context) error {
 	for {
 		for _, id := range l.world {
 			h := l.hosts.owner(id)
-			if h == nil || !h.line.Is(faultline.Flowing) {
+			if h == nil || !h.line.Is(faultinject.Flowing) {
 				continue // its last offer ends
 			}
 			o := match.Offer{Tile: id, Epoch: h.status(id).Epoch, Contact: h.Contact(), Info: info, Seats: seatsPerTile}

@@ -18,7 +18,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/examples/battle/game"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/relay/session"
@@ -217,7 +217,7 @@ func TestAMatchWorkerDies(t *testing.T) {
 				_, status := players[name].ask("PUT", name, `{"rating":1500}`)
 				require.Equal(t, http.StatusOK, status)
 			}
-			waittest.Until(t, func() bool { return w.line.Is(faultline.Dead) }, time.Minute, time.Millisecond)
+			waittest.Until(t, func() bool { return w.line.Is(faultinject.Dead) }, time.Minute, time.Millisecond)
 			d.lobby.kill(w, after)
 			require.NotEmpty(t, w.hands)
 			require.NoError(t, d.lobby.hire())

@@ -10,13 +10,13 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 )
 
 // matchWorker is one life of a process that makes matches.
 type matchWorker struct {
 	name string
-	line *faultline.Line
+	line *faultinject.Line
 	stop func()
 
 	mu    sync.Mutex
@@ -38,7 +38,7 @@ func (l *lobby) hire() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hired++
-	w := &matchWorker{name: fmt.Sprint("matcher-", l.hired), line: faultline.New()}
+	w := &matchWorker{name: fmt.Sprint("matcher-", l.hired), line: faultinject.New()}
 	run, err := match.NewWorker(&workerStore{l.store, w}, &workerSeats{l.seats, w}, []match.Queue{l.queue},
 		&match.WorkerConfig{Name: w.name, Lease: matchLease, Drain: time.Second,
 			Hooks: match.Hooks{Finished: l.finished}, Logger: l.logger})
@@ -85,7 +85,7 @@ func (l *lobby) kill(w *matchWorker, after step) {
 	w.mu.Lock()
 	w.dying = after
 	w.mu.Unlock()
-	for end := time.Now().Add(handsFull); time.Now().Before(end) && !w.line.Is(faultline.Dead); {
+	for end := time.Now().Add(handsFull); time.Now().Before(end) && !w.line.Is(faultinject.Dead); {
 		time.Sleep(watchEvery)
 	}
 	w.mu.Lock()
@@ -126,7 +126,7 @@ func (w *matchWorker) did(s step, tickets []string) error {
 func (w *matchWorker) die(hands []string) {
 	if w.died.IsZero() {
 		w.hands, w.died = hands, time.Now()
-		w.line.Set(faultline.Dead)
+		w.line.Set(faultinject.Dead)
 	}
 }
 

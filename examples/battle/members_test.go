@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -45,7 +45,7 @@ func deploy(t *testing.T, args ...string) *deployment {
 			for _, s := range h.Host().Status() {
 				if t.Failed() {
 					t.Logf("%s: tile %s %s, owner %s, dead %t", h.Contact(), s.Tile, s.State, s.Owner.Contact,
-						h.line.Is(faultline.Dead))
+						h.line.Is(faultinject.Dead))
 				}
 			}
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	slow "github.com/tilefence/tilefence/tile/plan"
@@ -38,7 +38,7 @@ type pilots struct {
 	stops   []func()
 	workers []*planWorker
 	graves  []*planWorker
-	calls   map[string]*faultline.Line // of the worker that is at a request
+	calls   map[string]*faultinject.Line // of the worker that is at a request
 	killed  int
 	bill    map[string]int64 // tokens by request
 	tokens  int64
@@ -46,7 +46,7 @@ type pilots struct {
 
 func (d *deployment) newPilots() *pilots {
 	p := &pilots{deployment: d, ships: map[fence.TileID][]string{}, desks: map[*host]*slow.Desk{},
-		calls: map[string]*faultline.Line{}, bill: map[string]int64{}}
+		calls: map[string]*faultinject.Line{}, bill: map[string]int64{}}
 	for i := range min(d.options.pilots*len(d.world), d.options.clients) {
 		id := d.world[i%len(d.world)]
 		p.ships[id] = append(p.ships[id], botName(i))
@@ -141,7 +141,7 @@ func (p *pilots) status() *spectator.Pilots {
 	}
 	for _, h := range p.hosts.all() {
 		d := p.desks[h]
-		if d == nil || !h.line.Is(faultline.Flowing) {
+		if d == nil || !h.line.Is(faultinject.Flowing) {
 			continue
 		}
 		for _, id := range d.Tiles() {
@@ -200,7 +200,7 @@ const planning = "planners"
 
 // kill ends a worker as kill -9 does, and returns the requests that it was at.
 func (p *pilots) kill(w *planWorker) (lost []string) {
-	w.line.Set(faultline.Dead)
+	w.line.Set(faultinject.Dead)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, at := range p.calls {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/stream"
 	slow "github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/standin"
@@ -17,13 +17,13 @@ import (
 // planWorker is one worker, and the way to the store that dies with it.
 type planWorker struct {
 	*slow.Worker
-	line *faultline.Line
+	line *faultinject.Line
 	stop func()
 }
 
 // hire starts a worker.
 func (p *pilots) hire() error {
-	w := &planWorker{line: faultline.New()}
+	w := &planWorker{line: faultinject.New()}
 	planner := standin.New(&standin.Config{Shortest: planShortest, Longest: planLongest, Think: p.think})
 	var err error
 	w.Worker, err = slow.NewWorker(&mortalPlans{p.backends.plans, w.line}, &shownPlanner{planner, p, w.line},
@@ -93,7 +93,7 @@ func (p *pilots) viewOf(ctx context.Context, id fence.TileID, ground game.Ground
 type shownPlanner struct {
 	slow.Planner
 	*pilots
-	line *faultline.Line
+	line *faultinject.Line
 }
 
 // Plan implements slow.Planner.
@@ -114,7 +114,7 @@ func (s *shownPlanner) Plan(ctx context.Context, r slow.Request) ([]byte, slow.U
 // mortalPlans is the store as a worker that can be killed sees it: a dead one does not return from a call.
 type mortalPlans struct {
 	slow.Store
-	line *faultline.Line
+	line *faultinject.Line
 }
 
 func (m *mortalPlans) Claim(ctx context.Context, shard int, c slow.Claim) (slow.Claimed, error) {

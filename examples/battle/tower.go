@@ -12,7 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -127,7 +127,7 @@ func (t *tower) lookAt(ctx context.Context, now spectator.TileStatus) spectator.
 		now.Lost = t.trails[now.Tile].after(now.Seq-now.AtRisk, now.Tick)
 	}
 	for _, h := range t.hosts.all() {
-		if now.State == tile.Serving.String() && h.Contact() == now.Owner && h.line.Is(faultline.Flowing) {
+		if now.State == tile.Serving.String() && h.Contact() == now.Owner && h.line.Is(faultinject.Flowing) {
 			if d, err := h.state(bounded, now.Tile); err == nil {
 				now.Digest, now.DigestSeq = d.Digest, d.Seq
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -252,7 +252,7 @@ func TestReconnect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	contact := l.Addr().String()
-	breakable := &faultline.Listener{Listener: l}
+	breakable := &faultinject.Listener{Listener: l}
 	serveOn := func(l net.Listener) *http.Server {
 		server := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
 		go func() { _ = server.Serve(l) }()

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -50,7 +50,7 @@ func (d *deeds) Snapshot() ([]byte, error) { return nil, nil }
 // fragile is a tile server whose connections break where a test says.
 type fragile struct {
 	tile     *tile.TileProcessor
-	listener *faultline.Listener
+	listener *faultinject.Listener
 	contact  string
 
 	mu            sync.Mutex
@@ -77,7 +77,7 @@ func (f *fragile) at(stage *func()) {
 func serveFragile(t *testing.T) *fragile {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &fragile{listener: &faultline.Listener{Listener: l}, contact: l.Addr().String()}
+	f := &fragile{listener: &faultinject.Listener{Listener: l}, contact: l.Addr().String()}
 	store := memfence.New()
 	seams := tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store)}
 	f.tile, err = tile.New(here, f.contact, seams, &deeds{}, &tile.Config{TickInterval: 5 * time.Millisecond})

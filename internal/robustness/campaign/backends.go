@@ -20,7 +20,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route/gossip"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
@@ -49,7 +49,7 @@ type process struct {
 	checkpoints             *dynamocheckpoint.Store
 	toRedis, toRows, toBase accidents // to the coordination store, the authority and the durable store
 	toFanout                accidents
-	throttle                faultline.Throttle // of the durable store
+	throttle                faultinject.Throttle // of the durable store
 	closers                 []func()
 }
 

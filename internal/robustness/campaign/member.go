@@ -8,7 +8,7 @@ import (
 	"net"
 
 	"github.com/tilefence/tilefence"
-	"github.com/tilefence/tilefence/internal/faultline"
+	"github.com/tilefence/tilefence/internal/faultinject"
 )
 
 // member is a server of the world. When it is killed another one takes its place, at the same address.
@@ -22,7 +22,7 @@ type member struct {
 	addr    string // for clients
 	lives   int
 	process *process
-	clients *faultline.Listener
+	clients *faultinject.Listener
 	stop    context.CancelFunc
 	ended   chan struct{} // closed when the server has ended
 }
@@ -45,7 +45,7 @@ func (m *member) start(ctx context.Context, s *servers) (err error) {
 		if err != nil {
 			return err
 		}
-		m.addr, m.clients = l.Addr().String(), &faultline.Listener{Listener: l}
+		m.addr, m.clients = l.Addr().String(), &faultinject.Listener{Listener: l}
 	}
 	server, err := m.open(m)
 	if err != nil {

@@ -1,4 +1,4 @@
-package faultline
+package faultinject
 
 import (
 	"net"

@@ -1,6 +1,7 @@
-// Package faultline breaks what connects a process to its back ends, for tests and for the battle under chaos: without
-// a server and within one process, a line that lets nothing pass stands for a process that is paused or dead.
-package faultline
+// Package faultinject breaks what connects a process to its back ends, for tests, for the campaign and for the battle
+// under chaos. Within one process, a Line that passes no call stands for a process that is paused or dead; it needs no
+// server. A Listener breaks the connections that a process has accepted, and a Throttle refuses requests to DynamoDB.
+package faultinject
 
 import (
 	"context"
