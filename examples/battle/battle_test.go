@@ -91,17 +91,16 @@ func TestBattleOnServers(t *testing.T) {
 // wants every view to converge.
 func checkBattle(t *testing.T, servers ...string) {
 	p := play(t, append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms"}, servers...)...)
-	page := p.page
-	before := watch(t, page, func(s spectator.Status) bool { return len(s.Tiles) == 3 && s.Tiles[0].Seq > 5 })
+	before := p.watch(t, func(s spectator.Status) bool { return len(s.Tiles) == 3 && s.Tiles[0].Seq > 5 })
 	p.takeOver(t, before.Tiles[0].Tile)
-	after := watch(t, page, func(s spectator.Status) bool {
+	after := p.watch(t, func(s spectator.Status) bool {
 		return s.Tiles[0].Epoch > before.Tiles[0].Epoch && s.Tiles[0].State == "serving" &&
 			s.Tiles[0].Owner != before.Tiles[0].Owner
 	})
 	assert.Greater(t, after.Tiles[0].Seq, before.Tiles[0].Seq, "the sequence continues")
 
-	watch(t, page, func(s spectator.Status) bool { return s.Lobby != nil && s.Lobby.Seated > 0 })
-	watch(t, page, func(s spectator.Status) bool {
+	p.watch(t, func(s spectator.Status) bool { return s.Lobby != nil && s.Lobby.Seated > 0 })
+	p.watch(t, func(s spectator.Status) bool {
 		known := s.ColdReads != nil && s.StaleDrops != nil && s.SupersededTails != nil && s.DeadLetters != nil
 		return known && *s.ColdReads > 0 && s.Ledger["applied"] > 0 && s.BytesPerTick > 0 &&
 			s.Tiles[0].Lost != nil && len(s.Tiles[0].Marks) > 1
@@ -143,19 +142,28 @@ func checkBattle(t *testing.T, servers ...string) {
 	assert.Greater(t, r.Routing.Gossip.Answers, r.Routing.Store.Answers, "the members' own table answers first")
 }
 
-// watch asks the page's own address for the status until it is as wanted.
-func watch(t *testing.T, page string, as func(spectator.Status) bool) spectator.Status {
+// pageClient bounds each request to a page: a page that does not answer fails the test that asks it.
+var pageClient = &http.Client{Timeout: 15 * time.Second}
+
+// watch asks the page's own address for the status until it is as wanted. It waits 45 s, times the patience of
+// waittest, which is less than a run of go test may take. If the battle has ended, the test fails at once.
+func watch(t *testing.T, page string, as func(spectator.Status) bool, ended <-chan struct{}) spectator.Status {
 	t.Helper()
 	var got spectator.Report
 	waittest.Until(t, func() bool {
-		response, err := http.Get(page + "api/status")
+		select {
+		case <-ended:
+			require.Fail(t, "the battle has ended")
+		default:
+		}
+		response, err := pageClient.Get(page + "api/status")
 		if err != nil {
 			return false
 		}
 		defer response.Body.Close()
 		got = spectator.Report{} // a field that is left out of this answer is not that of the last one
 		return json.NewDecoder(response.Body).Decode(&got) == nil && as(got.Status)
-	}, 2*time.Minute, 50*time.Millisecond)
+	}, 45*time.Second, 50*time.Millisecond)
 	return got.Status
 }
 
@@ -217,7 +225,7 @@ func TestActorsAsProcesses(t *testing.T) {
 	before := watch(t, page, func(s spectator.Status) bool {
 		return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 &&
 			s.Tiles[1].Seq > 5
-	})
+	}, nil)
 	inspected := string(get(t, "http://"+contactA+"/inspect/tiles"))
 	assert.Contains(t, inspected, `"state":"serving","durability":"checkpointed","owner":"`+contactA)
 	require.Equal(t, contactA, before.Tiles[0].Owner)
@@ -226,13 +234,13 @@ func TestActorsAsProcesses(t *testing.T) {
 	after := watch(t, page, func(s spectator.Status) bool {
 		return s.Tiles[0].Owner == contactB &&
 			s.Tiles[1].Owner == contactB
-	})
+	}, nil)
 	t.Logf("the killed host's tiles were taken over within %v", time.Since(killed))
 	screenB.find(t, `member (died)" contact=`+regexp.QuoteMeta(contactA))
 	t.Logf("gossip held it for dead within %v", time.Since(killed))
 	_, screenC := start("tile", "-listen", "127.0.0.1:0", "-own", "0", "-takeover")
 	contactC := screenC.find(t, `tile host at (\S+):`)
-	taken := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactC })
+	taken := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactC }, nil)
 	assert.Greater(t, taken.Tiles[0].Epoch, after.Tiles[0].Epoch)
 	metrics := string(get(t, gatewayPage+"metrics"))
 	assert.Regexp(t, `\ntilefence_route_answers_total{source="gossip"} [1-9]`, metrics)

@@ -46,11 +46,11 @@ func TestChaosOnServers(t *testing.T) {
 // checkChaos plays a battle until so many things were broken and put right, and checks what must hold whatever it was.
 func checkChaos(t *testing.T, faults int, args ...string) report {
 	p := play(t, append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms"}, args...)...)
-	broken := watch(t, p.page, func(s spectator.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
+	broken := p.watch(t, func(s spectator.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
 	assert.NotEmpty(t, broken.Chaos.Fault.Kind)
 	assert.NotEmpty(t, broken.Chaos.Fault.Means)
 	assert.NotEmpty(t, broken.Chaos.Systems)
-	watch(t, p.page, func(s spectator.Status) bool {
+	p.watch(t, func(s spectator.Status) bool {
 		return s.Chaos.Faults > faults || s.Chaos.Faults == faults && s.Chaos.Fault.Over > 0
 	})
 	p.counts(t, "admission_settles_total")

@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net/http"
 	"regexp"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
@@ -33,7 +34,7 @@ func play(t *testing.T, args ...string) *playing {
 	p.stop = stop
 	t.Cleanup(func() {
 		stop()
-		<-p.done
+		p.await(t)
 		if t.Failed() {
 			t.Log(args, p.errs.String(), p.out.String())
 		}
@@ -45,6 +46,23 @@ func play(t *testing.T, args ...string) *playing {
 	}()
 	p.page = p.errs.find(t, `watch the battle:  (http://\S+/)`)
 	return p
+}
+
+// await waits for the end of a battle that was stopped. Together with watch it takes less than a run of go test may.
+func (p *playing) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(3 * time.Minute):
+		stacks := make([]byte, 1<<20)
+		t.Fatalf("the battle does not end:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}
+}
+
+// watch asks the battle's page for the status until it is as wanted. A battle that has ended fails the test at once.
+func (p *playing) watch(t *testing.T, as func(spectator.Status) bool) spectator.Status {
+	t.Helper()
+	return watch(t, p.page, as, p.done)
 }
 
 // counts waits until a metric is not zero, all its labels together.
@@ -66,7 +84,7 @@ func (p *playing) counts(t *testing.T, name string) {
 func (p *playing) takeOver(t *testing.T, tile fence.TileID) {
 	t.Helper()
 	waittest.Until(t, func() bool {
-		response, err := http.Post(p.page+"api/takeover?tile="+tile.String(), "", nil)
+		response, err := pageClient.Post(p.page+"api/takeover?tile="+tile.String(), "", nil)
 		require.NoError(t, err)
 		response.Body.Close()
 		return response.StatusCode < 300
@@ -77,7 +95,7 @@ func (p *playing) takeOver(t *testing.T, tile fence.TileID) {
 func (p *playing) end(t *testing.T) (r report) {
 	t.Helper()
 	p.stop()
-	<-p.done
+	p.await(t)
 	require.Equal(t, exitOK, p.status)
 	require.NoError(t, json.Unmarshal(p.out.Bytes(), &r))
 	return r
