@@ -26,9 +26,8 @@ type client struct {
 	heartbeat []byte
 
 	// Used by the reading goroutine only.
-	subs   map[fence.TileID]*subscription
-	window time.Time // begin of the present ten seconds of the inbound rate
-	inside int       // messages in it
+	subs    map[fence.TileID]*subscription
+	inbound socket.Budget // of messages
 
 	queue
 }

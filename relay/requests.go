@@ -17,9 +17,6 @@ import (
 // asked about each.
 const namesAMessage = 8
 
-// rateWindow is the time over which the inbound rate is averaged.
-const rateWindow = 10 * time.Second
-
 // run serves the client until the connection ends, then undoes everything and calls left. A connection that waits for
 // its client holds a goroutine that has never needed more stack than one begins with: what serves a message leaves the
 // waiting to a new one.
@@ -79,7 +76,7 @@ func (c *client) receive(op byte, data []byte) {
 		c.expire()
 		return
 	}
-	if c.overRate(now) {
+	if c.overRate(now, 1) {
 		c.violate(relaypb.Code_CODE_RATE_LIMITED, "too many messages")
 		return
 	}
@@ -90,7 +87,7 @@ func (c *client) receive(op byte, data []byte) {
 	}
 	switch body := m.GetBody().(type) {
 	case *relaypb.ClientMessage_Subscribe:
-		c.inside += (len(body.Subscribe.GetTiles()) + len(body.Subscribe.GetHeld())) / namesAMessage
+		c.overRate(time.Now(), (len(body.Subscribe.GetTiles())+len(body.Subscribe.GetHeld()))/namesAMessage)
 		c.subscribeAll(body.Subscribe)
 	case *relaypb.ClientMessage_Unsubscribe:
 		for _, name := range body.Unsubscribe.GetTiles() {
@@ -159,13 +156,9 @@ const (
 	maxTileText  = 32
 )
 
-// overRate counts a message and reports whether it is one too many.
-func (c *client) overRate(now time.Time) bool {
-	if now.Sub(c.window) >= rateWindow {
-		c.window, c.inside = now, 0
-	}
-	c.inside++
-	return c.inside > c.cfg.InboundRate*int(rateWindow/time.Second)
+// overRate counts messages and reports whether they are too many.
+func (c *client) overRate(now time.Time, messages int) bool {
+	return !c.inbound.Spend(now, messages, c.cfg.InboundRate*int(socket.BudgetWindow/time.Second))
 }
 
 // tile reads a tile's name, answering one that is none.

@@ -34,7 +34,7 @@ type conn struct {
 	work       sync.WaitGroup // what it does for this one
 	beat       *time.Timer
 
-	nonsense nonsense // used by the reading goroutine only
+	malformed socket.Budget // of messages; used by the reading goroutine only
 
 	mu       sync.Mutex
 	room     sync.Cond // for one more to be busy; the reader waits
@@ -142,7 +142,7 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	refused := s.enter(err == nil)
 	if err != nil {
 		refused = &Error{Code: CodeMalformed, Message: err.Error()}
-		if s.nonsense.tooMuch(time.Now()) {
+		if !s.malformed.Spend(time.Now(), 1, maxMalformed) {
 			s.done()
 			return errTooMalformed
 		}
@@ -166,27 +166,9 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	return nil
 }
 
-// Malformed messages, of which a client may send so many in ten seconds. A client with a bug gets an error that says
-// what is wrong; one that goes on costs as much as a player.
-const (
-	maxMalformed    = 100
-	malformedWindow = 10 * time.Second
-)
-
-// nonsense counts malformed messages.
-type nonsense struct {
-	window   time.Time // begin of the present ten seconds
-	messages int       // in it
-}
-
-// tooMuch counts a message and reports whether it is one too many.
-func (n *nonsense) tooMuch(now time.Time) bool {
-	if now.Sub(n.window) >= malformedWindow {
-		n.window, n.messages = now, 0
-	}
-	n.messages++
-	return n.messages > maxMalformed
-}
+// maxMalformed is how many malformed messages a client may send in socket.BudgetWindow. A client with a bug gets an
+// error that says what is wrong; one that goes on costs as much as a player.
+const maxMalformed = 100
 
 // Ends of a connection.
 const endedReason = "the session was ended"

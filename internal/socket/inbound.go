@@ -18,8 +18,7 @@ type inbound struct {
 	rest     []byte // of buf, or of what came with the handshake: read and not used
 	failed   error  // that Conn.Await met
 
-	window time.Time // begin of the present ten seconds of the budget
-	spent  int       // frames beside the messages in it
+	others Budget // frames beside the messages
 
 	message []byte // of the message whose frames are coming
 	op      byte   // its opcode; zero: none is coming
@@ -62,20 +61,14 @@ func (in *inbound) next() (op byte, payload []byte, err error) {
 	}
 }
 
-// Frames that are no messages, of which a peer may send maxFrames in budgetWindow: pings, pongs, and the pieces of
+// maxFrames is how many frames that are no messages a peer may send in BudgetWindow: pings, pongs, and the pieces of
 // messages but the last. Messages are for the user to count.
-const (
-	maxFrames    = 1000
-	budgetWindow = 10 * time.Second
-)
+const maxFrames = 1000
 
 // spend counts a frame that is no message, and refuses one too many: they cost nearly as much as messages do, and would
 // cost a hostile peer nothing.
 func (in *inbound) spend(now time.Time) error {
-	if now.Sub(in.window) >= budgetWindow {
-		in.window, in.spent = now, 0
-	}
-	if in.spent++; in.spent > maxFrames {
+	if !in.others.Spend(now, 1, maxFrames) {
 		return &FrameError{ClosePolicy, "too many control frames and fragments"}
 	}
 	return nil

@@ -170,7 +170,7 @@ func TestInboundFramesBesideMessagesHaveABudget(t *testing.T) {
 		for range 100_000 {
 			_, _, err := in.next()
 			require.NoError(t, err)
-			time.Sleep(budgetWindow / (maxFrames - 1))
+			time.Sleep(BudgetWindow / (maxFrames - 1))
 		}
 	})
 	all := inbound{from: flood(masked(finText, []byte("x"))), limit: 100}
