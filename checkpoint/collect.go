@@ -9,23 +9,34 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// expire gives a tile a time to live if it is quiet: no owner, and all that the coordination store has of it is
-// durable. The store judges that once more, in the step that acts on it. A tile that does not expire is tried again at
-// the next look.
-func (c *Checkpointer) expire(ctx context.Context, t *tileState, st *stream.Stat) {
+// quiet reports whether a tile is to be given a time to live: it has no owner, and all that the coordination store has
+// of it is durable.
+func (c *Checkpointer) quiet(t *tileState, st *stream.Stat) bool {
 	quiet := !st.Owner.Present() && !t.durable.IsZero() && st.Last == t.durable
-	if c.cfg.Collector == nil || !quiet || t.expiring == t.durable {
+	return c.cfg.Collector != nil && quiet && t.expiring != t.durable
+}
+
+// expire gives quiet tiles a time to live. The store judges once more whether they are, in the step that acts on it. A
+// tile that does not expire is tried again at the next look.
+func (c *Checkpointer) expire(ctx context.Context, tiles []*tileState) {
+	if len(tiles) == 0 {
 		return
 	}
-	expires, err := c.cfg.Collector.Expire(ctx, t.id, t.durable, c.cfg.CollectAfter)
-	switch {
-	case err != nil:
-		c.cfg.Logger.Warn("quiet tile could not be given a time to live; it stays in the coordination store",
-			"tile", t.id.String(), "error", err)
-	case expires:
-		t.expiring = t.durable
-		c.cfg.Logger.Info("quiet tile will leave the coordination store; its checkpoint stays",
-			"tile", t.id.String(), "at", t.durable.String(), "in", c.cfg.CollectAfter)
+	asked := make([]stream.Quiet, len(tiles))
+	for i, t := range tiles {
+		asked[i] = stream.Quiet{Tile: t.id, Durable: t.durable}
+	}
+	for i, answer := range c.cfg.Collector.Expire(ctx, asked, c.cfg.CollectAfter) {
+		t := tiles[i]
+		switch {
+		case answer.Err != nil:
+			c.cfg.Logger.Warn("quiet tile could not be given a time to live; it stays in the coordination store",
+				"tile", t.id.String(), "error", answer.Err)
+		case answer.Expires:
+			t.expiring = t.durable
+			c.cfg.Logger.Info("quiet tile will leave the coordination store; its checkpoint stays",
+				"tile", t.id.String(), "at", t.durable.String(), "in", c.cfg.CollectAfter)
+		}
 	}
 }
 

@@ -93,16 +93,19 @@ func (c *Checkpointer) compareSnapshots(ctx context.Context, tiles []*tileState)
 	if err != nil {
 		return nil, tiles
 	}
+	var quiet []*tileState
 	for i, t := range tiles {
 		st := &stats[i]
 		t.gone = st.Err == nil && !t.expiring.IsZero() && t.expiring == t.durable && st.Last.IsZero() && !st.HasSnapshot
 		if t.gone || st.Err == nil && st.Snapshot.Position == t.durable { // both zero: no snapshot yet
-			c.expire(ctx, t, st)
-			current = append(current, t)
+			if current = append(current, t); c.quiet(t, st) {
+				quiet = append(quiet, t)
+			}
 		} else {
 			changed = append(changed, t)
 		}
 	}
+	c.expire(ctx, quiet)
 	return current, changed
 }
 

@@ -181,8 +181,8 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 	for _, actor := range []string{"bridge", "checkpointer", "relay", "router", "viewer"} {
 		_, log := logAs(t, coordination.as(t, actor))
-		_, err := log.Expire(t.Context(), tile, fence.Position{Epoch: 1, Seq: 1}, time.Second)
-		require.ErrorContains(t, err, "NOPERM", "%s expires", actor)
+		quiet := []stream.Quiet{{Tile: tile, Durable: fence.Position{Epoch: 1, Seq: 1}}}
+		require.ErrorContains(t, log.Expire(t.Context(), quiet, time.Second)[0].Err, "NOPERM", "%s expires", actor)
 	}
 	owner, err := admin.Owner(t.Context(), tile)
 	require.NoError(t, err)
@@ -200,9 +200,8 @@ func TestWhatIsRefused(t *testing.T) {
 	// A tile that nobody owns may be collected, by the collector.
 	require.NoError(t, coordination.admin.Del(t.Context(), k.Owner).Err())
 	_, collector := logAs(t, coordination.as(t, "collector"))
-	expires, err := collector.Expire(t.Context(), tile, owner.Position, time.Hour)
-	require.NoError(t, err)
-	require.True(t, expires)
+	quiet := []stream.Quiet{{Tile: tile, Durable: owner.Position}}
+	require.Equal(t, []stream.Expiry{{Expires: true}}, collector.Expire(t.Context(), quiet, time.Hour))
 	// The owner's user brings it back.
 	ownerStore, _ := logAs(t, coordination.as(t, "owner"))
 	_, err = ownerStore.Commit(t.Context(),

@@ -13,17 +13,23 @@ import (
 var _ stream.Collector = (*Log)(nil)
 
 // Expire implements stream.Collector.
-func (l *Log) Expire(
-	ctx context.Context, tile fence.TileID, durable fence.Position, after time.Duration,
-) (expires bool, err error) {
-	if err := stream.ValidateExpire(tile, durable, after); err != nil {
+func (l *Log) Expire(ctx context.Context, tiles []stream.Quiet, after time.Duration) []stream.Expiry {
+	answers := make([]stream.Expiry, len(tiles))
+	for i := range tiles {
+		answers[i].Expires, answers[i].Err = l.expire(ctx, &tiles[i], after)
+	}
+	return answers
+}
+
+func (l *Log) expire(ctx context.Context, q *stream.Quiet, after time.Duration) (expires bool, err error) {
+	if err := q.Validate(after); err != nil {
 		return false, err
 	}
-	if err := guard.Call(ctx, "expire", tile); err != nil {
+	if err := guard.Call(ctx, "expire", q.Tile); err != nil {
 		return false, err
 	}
-	l.store.Update(tile, func(s *memfence.State) {
-		if s.Owner.Present() || s.Last() != durable || s.Snapshot == nil || s.Snapshot.Position != durable {
+	l.store.Update(q.Tile, func(s *memfence.State) {
+		if s.Owner.Present() || s.Last() != q.Durable || s.Snapshot == nil || s.Snapshot.Position != q.Durable {
 			return
 		}
 		expires = true

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/streamtest"
 )
@@ -241,8 +242,7 @@ func whatIsLost(t *testing.T, store *redisfence.Store, log *redisstream.Log, cli
 		if name != "owned" {
 			require.NoError(t, client.Del(ctx, fence.KeysOf(tile).Owner).Err())
 		}
-		_, err := log.Expire(ctx, tile, at, time.Second)
-		require.NoError(t, err)
+		require.NoError(t, log.Expire(ctx, []stream.Quiet{{Tile: tile, Durable: at}}, time.Second)[0].Err)
 		if name == "woken" {
 			commit(tile, at, true)
 		}

@@ -17,9 +17,18 @@ const shortest = time.Second
 
 func (s *scene) expire(at fence.Position) bool {
 	s.Helper()
-	expires, err := s.Log.(stream.Collector).Expire(s.Context(), s.tile, at, shortest)
-	require.NoError(s, err)
-	return expires
+	answer := s.expireOne(s.Context(), s.tile, at, shortest)
+	require.NoError(s, answer.Err)
+	return answer.Expires
+}
+
+func (s *scene) expireOne(
+	ctx context.Context, tile fence.TileID, at fence.Position, after time.Duration,
+) stream.Expiry {
+	s.Helper()
+	answers := s.Log.(stream.Collector).Expire(ctx, []stream.Quiet{{Tile: tile, Durable: at}}, after)
+	require.Len(s, answers, 1)
+	return answers[0]
 }
 
 // quiet makes a tile that may go: its last entry is in its snapshot, and nobody owns it.
@@ -126,21 +135,33 @@ func expireRacesAClaim(s *scene) {
 
 func expireArguments(s *scene) {
 	at := s.quiet()
-	log := s.Log.(stream.Collector)
-	for what, call := range map[string]func(context.Context) (bool, error){
-		"tile": func(ctx context.Context) (bool, error) { return log.Expire(ctx, 0, at, shortest) },
-		"position": func(ctx context.Context) (bool, error) {
-			return log.Expire(ctx, s.tile, fence.Position{}, shortest)
-		},
-		"time": func(ctx context.Context) (bool, error) { return log.Expire(ctx, s.tile, at, shortest-1) },
+	for what, answer := range map[string]stream.Expiry{
+		"tile":     s.expireOne(s.Context(), 0, at, shortest),
+		"position": s.expireOne(s.Context(), s.tile, fence.Position{}, shortest),
+		"time":     s.expireOne(s.Context(), s.tile, at, shortest-1),
 	} {
-		expires, err := call(s.Context())
-		require.ErrorIs(s, err, fence.ErrInvalidArgument, what)
-		require.False(s, expires)
+		require.ErrorIs(s, answer.Err, fence.ErrInvalidArgument, what)
+		require.False(s, answer.Expires)
 	}
 	ctx, cancel := context.WithCancel(s.Context())
 	cancel()
-	_, err := log.Expire(ctx, s.tile, at, shortest)
-	require.ErrorIs(s, err, fence.ErrNotApplied)
+	require.ErrorIs(s, s.expireOne(ctx, s.tile, at, shortest).Err, fence.ErrNotApplied)
 	require.Equal(s, at, s.readLast())
+	require.Empty(s, s.Log.(stream.Collector).Expire(s.Context(), nil, shortest))
+}
+
+// expireMany: each of many tiles has its own answer, whatever becomes of the others.
+func expireMany(s *scene) {
+	var asked []stream.Quiet
+	for range 3 {
+		s.tile, s.last = newTile(), fence.Position{}
+		asked = append(asked, stream.Quiet{Tile: s.tile, Durable: s.quiet()})
+	}
+	asked[1].Durable = fence.Position{}
+	asked[2].Durable.Chain++
+	answers := s.Log.(stream.Collector).Expire(s.Context(), asked, shortest)
+	require.Len(s, answers, len(asked))
+	require.Equal(s, stream.Expiry{Expires: true}, answers[0])
+	require.ErrorIs(s, answers[1].Err, fence.ErrInvalidArgument)
+	require.Equal(s, stream.Expiry{}, answers[2])
 }

@@ -97,6 +97,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Expire/wakes", expireWakes},
 		{"Expire/races-a-claim", expireRacesAClaim},
 		{"Expire/arguments", expireArguments},
+		{"Expire/many", expireMany},
 		{"Recover/rows", recoverRows},
 		{"Recover/long", recoverLong},
 		{"Recover/trimmed", recoverTrimmed},
