@@ -76,7 +76,7 @@ func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, err
 	if !t.durable.IsZero() {
 		// A snapshot is never past the last commit: where the two meet there is nothing newer, and an idle
 		// tile's snapshot need not be fetched.
-		last, err := c.log.Last(ctx, t.id)
+		last, err := c.last(ctx, t.id)
 		if err != nil {
 			return Reading, err
 		}
@@ -109,10 +109,18 @@ func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, err
 	return Marking, c.mark(ctx, t)
 }
 
+func (c *Checkpointer) last(ctx context.Context, tile fence.TileID) (fence.Position, error) {
+	ctx, cancel := c.call(ctx)
+	defer cancel()
+	return c.log.Last(ctx, tile)
+}
+
 // served returns ErrUnserved for the snapshot of a rebase, until the owner hash has a later tick. An owner has ticks
 // only after every replica has confirmed its rebase or install. Before, a failover may undo the rebase, and if the
 // authority is restored, the owner that is confirmed instead may have a lower epoch.
 func (c *Checkpointer) served(ctx context.Context, tile fence.TileID, s *fence.Snapshot) error {
+	ctx, cancel := c.call(ctx)
+	defer cancel()
 	chunks, err := c.log.Read(ctx, []stream.Cursor{{Tile: tile, After: s.Seq - 1, Limit: 1}})
 	if err == nil {
 		err = chunks[0].Err
@@ -157,6 +165,8 @@ func (c *Checkpointer) mark(ctx context.Context, t *tileState) error {
 	if !c.owesMark(t) {
 		return nil
 	}
+	ctx, cancel := c.call(ctx)
+	defer cancel()
 	begin := time.Now()
 	return t.wasMarked(begin, stream.MarkOne(ctx, c.log, t.markWrite()))
 }

@@ -191,7 +191,7 @@ func (c *Checkpointer) drain(ctx context.Context, begin time.Time) {
 	var lanes sync.WaitGroup
 	var behind atomic.Int64
 	last := func(t *tileState) {
-		if !c.last(ctx, t) {
+		if !c.finish(ctx, t) {
 			behind.Add(1)
 		}
 	}
@@ -203,25 +203,32 @@ func (c *Checkpointer) drain(ctx context.Context, begin time.Time) {
 	hook.Call(c.cfg.Hooks.Drained, info)
 }
 
-// remaining goes through the tiles that need a last attempt. Those that a survey cannot read, or that there is
-// no time to ask about, it adds to behind.
+// remaining goes through the tiles that need a last attempt, those whose head could not be read after all others.
+// Those that a survey cannot read, or that there is no time to ask about, it adds to behind.
 func (c *Checkpointer) remaining(ctx context.Context, tiles []*tileState, behind *atomic.Int64) iter.Seq[*tileState] {
 	return func(yield func(*tileState) bool) {
+		var later []*tileState
 		for some := range slices.Chunk(tiles, looks.tiles) {
 			if ctx.Err() != nil {
 				behind.Add(int64(len(some)))
 				continue
 			}
 			held, busy := take(some)
-			changed, failed := c.survey(ctx, held)
+			changed, unread, failed := c.survey(ctx, held)
 			behind.Add(int64(failed))
-			for _, t := range changed {
+			for _, t := range slices.Concat(changed, unread) {
 				<-t.busy
 			}
+			later = append(later, unread...)
 			for _, t := range slices.Concat(changed, busy) {
 				if !yield(t) {
 					return
 				}
+			}
+		}
+		for _, t := range later {
+			if !yield(t) {
+				return
 			}
 		}
 	}

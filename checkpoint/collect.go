@@ -22,6 +22,8 @@ func (c *Checkpointer) expire(ctx context.Context, tiles []*tileState) {
 	if len(tiles) == 0 {
 		return
 	}
+	ctx, cancel := c.call(ctx)
+	defer cancel()
 	asked := make([]stream.Quiet, len(tiles))
 	for i, t := range tiles {
 		asked[i] = stream.Quiet{Tile: t.id, Durable: t.durable}

@@ -25,6 +25,8 @@
 //     trimmed past a checkpoint, as long as the watermark's lease is alive.
 //   - One tile's trouble is its own: a write that fails or hangs is retried with jittered exponential
 //     backoff, and failing tiles share slots of their own.
+//   - A coordination node that hangs delays the tiles of other nodes by 2 s for each call that meets it. Its own tiles
+//     fail in that call, and are tried again apart from the others.
 //   - A journal is truncated up to what the Store has confirmed, and never past it.
 //
 // # What may be lost

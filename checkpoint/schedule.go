@@ -107,10 +107,14 @@ func (c *Checkpointer) look(ctx context.Context, tiles []*tileState) {
 		// CheckpointNow is at it, and may change the lane when it is done.
 		c.schedule(t, c.waiting, c.cadence(t))
 	}
-	changed, _ := c.survey(ctx, held)
+	changed, unread, _ := c.survey(ctx, held)
 	for _, t := range changed {
 		<-t.busy
 		c.schedule(t, c.changed, 0)
+	}
+	for _, t := range unread { // their node may hang, and the slots of the changed ones are few
+		<-t.busy
+		c.schedule(t, c.failing, 0)
 	}
 }
 
@@ -124,8 +128,8 @@ func (c *Checkpointer) visit(ctx context.Context, t *tileState) {
 	}
 }
 
-// last makes the last attempt at a tile and reports whether its checkpoint is up to date.
-func (c *Checkpointer) last(ctx context.Context, t *tileState) bool {
+// finish makes the last attempt at a tile and reports whether its checkpoint is up to date.
+func (c *Checkpointer) finish(ctx context.Context, t *tileState) bool {
 	if ctx.Err() != nil {
 		return false
 	}

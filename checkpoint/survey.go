@@ -8,20 +8,24 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// surveyTimeout bounds a survey, if Config.Timeout does not. Its tiles wait for one another, so a node that does
-// not answer must not keep those of the other nodes for long.
-const surveyTimeout = 5 * time.Second
+// callTimeout bounds one call of the coordination store, but for that of a snapshot, if Config.Timeout does not. Tiles
+// of all nodes wait for such a call, in a survey or for a slot, and a node that hangs must not use up the time that the
+// others have for the next one.
+const callTimeout = 2 * time.Second
+
+// call returns the context of one call of the coordination store.
+func (c *Checkpointer) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(c.cfg.Timeout, callTimeout))
+}
 
 // survey asks the coordination store about many tiles at once, in one or two round trips a node, and renews
 // their watermarks in another. It settles the tiles whose checkpoint is up to date, and those that could not
-// be read, which it counts; it returns the others. The caller holds all tiles' busy tokens, and keeps
-// those of the tiles returned.
+// be read, which it counts; it returns the others: those that have changed, and those whose head could not be read,
+// which need an attempt that says why. The caller holds all tiles' busy tokens, and keeps those of the tiles returned.
 //
 // So a tile that does nothing costs a share of a round trip, and a tile that plays on has its snapshot
 // fetched only when there is a new one.
-func (c *Checkpointer) survey(ctx context.Context, tiles []*tileState) (changed []*tileState, failed int) {
-	ctx, cancel := context.WithTimeout(ctx, min(c.cfg.Timeout, surveyTimeout))
-	defer cancel()
+func (c *Checkpointer) survey(ctx context.Context, tiles []*tileState) (changed, unread []*tileState, failed int) {
 	var known, unsure, current []*tileState
 	for _, t := range tiles {
 		if t.durable.IsZero() {
@@ -32,10 +36,10 @@ func (c *Checkpointer) survey(ctx context.Context, tiles []*tileState) (changed 
 	}
 	idle, others, failed := c.compareLast(ctx, known)
 	current = append(current, idle...)
-	idle, changed = c.compareSnapshots(ctx, append(unsure, others...))
+	idle, changed, unread = c.compareSnapshots(ctx, append(unsure, others...))
 	current = append(current, idle...)
 	changed, current = c.owing(changed, current)
-	return changed, failed + c.renew(ctx, current)
+	return changed, unread, failed + c.renew(ctx, current)
 }
 
 // owing moves the tiles whose journal is still to be truncated to those that need an attempt.
@@ -60,6 +64,8 @@ func (c *Checkpointer) compareLast(ctx context.Context, tiles []*tileState) (idl
 	for i, t := range tiles {
 		cursors[i] = stream.Cursor{Tile: t.id, After: t.durable.Seq, Limit: 1}
 	}
+	ctx, cancel := c.call(ctx)
+	defer cancel()
 	chunks, err := c.log.Read(ctx, cursors)
 	for i, t := range tiles {
 		tileErr := err
@@ -79,34 +85,41 @@ func (c *Checkpointer) compareLast(ctx context.Context, tiles []*tileState) (idl
 	return idle, others, failed
 }
 
-// compareSnapshots finds the tiles whose snapshot is their checkpoint, or that have neither, by the heads. A
-// tile whose head cannot be read needs an attempt, which says why.
-func (c *Checkpointer) compareSnapshots(ctx context.Context, tiles []*tileState) (current, changed []*tileState) {
+// compareSnapshots finds the tiles whose snapshot is their checkpoint, or that have neither, by the heads; and those
+// whose head could not be read.
+func (c *Checkpointer) compareSnapshots(
+	ctx context.Context, tiles []*tileState,
+) (current, changed, unread []*tileState) {
 	if c.inspector == nil || len(tiles) == 0 {
-		return nil, tiles
+		return nil, tiles, nil
 	}
 	ids := make([]fence.TileID, len(tiles))
 	for i, t := range tiles {
 		ids[i] = t.id
 	}
-	stats, err := c.inspector.Stat(ctx, ids)
+	bounded, cancel := c.call(ctx)
+	defer cancel()
+	stats, err := c.inspector.Stat(bounded, ids)
 	if err != nil {
-		return nil, tiles
+		return nil, nil, tiles
 	}
 	var quiet []*tileState
 	for i, t := range tiles {
 		st := &stats[i]
 		t.gone = st.Err == nil && !t.expiring.IsZero() && t.expiring == t.durable && st.Last.IsZero() && !st.HasSnapshot
-		if t.gone || st.Err == nil && st.Snapshot.Position == t.durable { // both zero: no snapshot yet
+		switch {
+		case st.Err != nil:
+			unread = append(unread, t)
+		case t.gone || st.Snapshot.Position == t.durable: // both zero: no snapshot yet
 			if current = append(current, t); c.quiet(t, st) {
 				quiet = append(quiet, t)
 			}
-		} else {
+		default:
 			changed = append(changed, t)
 		}
 	}
 	c.expire(ctx, quiet)
-	return current, changed
+	return current, changed, unread
 }
 
 // renew settles tiles whose checkpoint is up to date, after renewing the watermarks that are due.
@@ -123,6 +136,8 @@ func (c *Checkpointer) renew(ctx context.Context, tiles []*tileState) (failed in
 	if len(due) == 0 {
 		return 0
 	}
+	ctx, cancel := c.call(ctx)
+	defer cancel()
 	begin := time.Now()
 	errs := c.log.Mark(ctx, writes)
 	for i, t := range due {
