@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -17,10 +17,12 @@ const unsafeSettings = "servers of a back end would lose what they are given, or
 // conditions are what the servers of a process's back ends lack. Nothing waits for it and nothing stops by it.
 type conditions struct {
 	checked []fence.Checker
-	found   atomic.Pointer[unmet]
+
+	mu    sync.Mutex
+	found map[int]unmet // by index of checked: what was wrong at the last look
 }
 
-// unmet is what was wrong at the last look.
+// unmet is what is wrong with the servers of a back end.
 type unmet struct {
 	texts []string
 	since time.Time
@@ -38,25 +40,41 @@ func (c *conditions) of(backends ...any) {
 // more adds back ends of the game.
 func (c *conditions) more(backends []fence.Checker) { c.checked = append(c.checked, backends...) }
 
-// watch looks every second until ctx ends.
+// watch looks every second until ctx ends, at each back end for itself: one that hangs leaves the others watched.
 func (c *conditions) watch(ctx context.Context) error {
-	if len(c.checked) == 0 {
-		<-ctx.Done()
-		return nil
-	}
-	for wait.For(ctx, lookEvery) {
-		now := unmet{since: time.Now()}
-		for _, b := range c.checked {
-			for _, err := range b.Check(ctx) {
-				now.texts = append(now.texts, err.Error())
+	var watched sync.WaitGroup
+	for i, b := range c.checked {
+		watched.Go(func() {
+			for wait.For(ctx, lookEvery) {
+				c.looked(i, b.Check(ctx))
 			}
-		}
-		if before := c.found.Load(); before != nil && len(before.texts) > 0 {
-			now.since = before.since
-		}
-		c.found.Store(&now)
+		})
 	}
+	watched.Wait()
+	<-ctx.Done()
 	return nil
+}
+
+// looked notes what is wrong with the servers of a back end.
+func (c *conditions) looked(i int, wrong []error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before, was := c.found[i]
+	delete(c.found, i)
+	if len(wrong) == 0 {
+		return
+	}
+	now := unmet{since: time.Now()}
+	if was {
+		now.since = before.since
+	}
+	for _, err := range wrong {
+		now.texts = append(now.texts, err.Error())
+	}
+	if c.found == nil {
+		c.found = map[int]unmet{}
+	}
+	c.found[i] = now
 }
 
 // conditionsShown is of how many servers a problem gives the text.
@@ -64,13 +82,24 @@ const conditionsShown = 8
 
 // add adds what was wrong at the last look.
 func (c *conditions) add(all *problems) {
-	found := c.found.Load()
-	if found == nil || len(found.texts) == 0 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.found) == 0 {
 		return
 	}
-	all.add("settings", unsafeSettings, 0, max(time.Since(found.since), 1))
-	text := strings.Join(found.texts[:min(len(found.texts), conditionsShown)], "; ")
-	if n := len(found.texts) - conditionsShown; n > 0 {
+	var texts []string
+	since := time.Now()
+	for i := range c.checked {
+		if found, is := c.found[i]; is {
+			texts = append(texts, found.texts...)
+			if found.since.Before(since) {
+				since = found.since
+			}
+		}
+	}
+	all.add("settings", unsafeSettings, 0, max(time.Since(since), 1))
+	text := strings.Join(texts[:min(len(texts), conditionsShown)], "; ")
+	if n := len(texts) - conditionsShown; n > 0 {
 		text += fmt.Sprintf("; and %d more", n)
 	}
 	all.detail(unsafeSettings, text)

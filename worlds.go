@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,44 +56,60 @@ func newWorlds(authority fence.Authority, log *slog.Logger, vital, others []any)
 // own is the world of the process: that of its authority, or that which a back end has recorded.
 func (w *worlds) own(ctx context.Context) (fence.World, error) {
 	if w.authority != nil {
+		ctx, cancel := context.WithTimeout(ctx, worldTimeout)
+		defer cancel()
 		return w.authority.World(ctx)
 	}
-	for _, b := range w.backends {
-		if found, err := b.EnterWorld(ctx, fence.World{}); err == nil && !found.ID.IsZero() {
-			return found, nil
+	for _, found := range w.ask(ctx, fence.World{}) {
+		if found.err == nil && !found.world.ID.IsZero() {
+			return found.world, nil
 		}
 	}
 	return fence.World{}, nil
 }
 
-// look asks the authority and every back end once, the back ends at the same time. begin reports whether all vital ones
-// have answered, now or before. The error is a *fence.WorldError of one that has not answered before.
-func (w *worlds) look(ctx context.Context) (begin, all bool, err error) {
+// worldAnswer is what a back end says when it is entered.
+type worldAnswer struct {
+	world fence.World
+	err   error
+}
+
+// ask enters all back ends at the same time: one that hangs uses up the time of no other.
+func (w *worlds) ask(ctx context.Context, as fence.World) []worldAnswer {
 	ctx, cancel := context.WithTimeout(ctx, worldTimeout)
 	defer cancel()
-	own, err := w.own(ctx)
-	errs := make([]error, len(w.backends))
+	answers := make([]worldAnswer, len(w.backends))
 	var asked sync.WaitGroup
 	for i, b := range w.backends {
-		if errs[i] = err; err == nil {
-			asked.Go(func() { _, errs[i] = b.EnterWorld(ctx, own) })
-		}
+		asked.Go(func() { answers[i].world, answers[i].err = b.EnterWorld(ctx, as) })
 	}
 	asked.Wait()
+	return answers
+}
+
+// look asks the authority, and then every back end once. begin reports whether all vital ones
+// have answered, now or before. The error is a *fence.WorldError of one that has not answered before.
+func (w *worlds) look(ctx context.Context) (begin, all bool, err error) {
+	own, err := w.own(ctx)
+	answers := slices.Repeat([]worldAnswer{{err: err}}, len(w.backends))
+	if err == nil {
+		answers = w.ask(ctx, own)
+	}
 	begin, all = true, true
 	var wrong []error
 	for i := range w.backends {
-		b, foreign := &w.backends[i], errors.Is(errs[i], fence.ErrWorld)
+		b, failed := &w.backends[i], answers[i].err
+		foreign := errors.Is(failed, fence.ErrWorld)
 		switch {
-		case errs[i] == nil:
+		case failed == nil:
 			b.once = true
 		case foreign && b.once:
-			wrong = append(wrong, errs[i])
+			wrong = append(wrong, failed)
 		case foreign:
-			return false, false, errs[i]
+			return false, false, failed
 		case !b.once:
 			begin, all = begin && !b.vital, false
-			w.log.Warn("not known yet whether a back end is that of another world", "error", errs[i])
+			w.log.Warn("not known yet whether a back end is that of another world", "error", failed)
 		}
 	}
 	w.say(errors.Join(wrong...))
