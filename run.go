@@ -23,17 +23,18 @@ type Server interface {
 // Run runs servers in one process until ctx ends or one of them ends by itself. It starts them from the last to
 // the first and stops them from the first to the last, each after the one before has ended.
 //
-// List them in the direction that data flows: gateways, tile servers, bridges, relays, checkpoint servers. So
-// every intent that was admitted reaches its tile, every batch its watchers, and the checkpointer's last pass
-// comes after the tiles' last snapshots. Servers of this package in another order are a *fence.ArgumentError,
-// and nothing is started; servers of the caller's may stand anywhere.
+// Servers of this package are put in the direction that data flows: gateways, tile servers, bridges, relays,
+// checkpoint servers. So every intent that was admitted reaches its tile, every batch its watchers, and the
+// checkpointer's last pass comes after the tiles' last snapshots. A server of the caller's keeps its place behind the
+// one it is listed after. A nil server is a *fence.ArgumentError, and nothing is started.
 //
 // The error joins those of all servers, each under the name of its type. A server that ends by itself without an
 // error ends Run as ctx does. Run returns within StopTimeout of that, whatever hangs: a server that takes too long no
 // longer delays those after it, and is an ErrUnfinished if it has not ended by then. Tiles that were not released are
 // an *UnreleasedError.
 func Run(ctx context.Context, servers ...Server) error {
-	if err := inOrder(servers); err != nil {
+	servers, err := inOrder(servers)
+	if err != nil {
 		return err
 	}
 	c := newTaskGroup(ctx)
@@ -54,23 +55,29 @@ func (*BridgeServer) stage() int     { return 3 }
 func (*RelayServer) stage() int      { return 4 }
 func (*CheckpointServer) stage() int { return 5 }
 
-func inOrder(servers []Server) error {
-	highest, before := 0, ""
+// inOrder returns servers in the order in which they stop.
+func inOrder(servers []Server) ([]Server, error) {
+	type placed struct {
+		Server
+		stage int
+	}
+	var all []placed
+	stage := 0
 	for _, s := range servers {
 		if s == nil || reflect.ValueOf(s).Kind() == reflect.Pointer && reflect.ValueOf(s).IsNil() {
-			return argument("servers", s, "no nil server")
+			return nil, argument("servers", s, "no nil server")
 		}
-		st, ok := s.(staged)
-		if !ok {
-			continue
+		if st, ok := s.(staged); ok {
+			stage = st.stage()
 		}
-		if st.stage() < highest {
-			return argument("servers", nameOf(s)+" after "+before,
-				"gateways, tile servers, bridges, relays, checkpoint servers, in this order: they stop in it")
-		}
-		highest, before = st.stage(), nameOf(s)
+		all = append(all, placed{s, stage})
 	}
-	return nil
+	slices.SortStableFunc(all, func(a, b placed) int { return a.stage - b.stage })
+	ordered := make([]Server, len(all))
+	for i, p := range all {
+		ordered[i] = p.Server
+	}
+	return ordered, nil
 }
 
 func nameOf(s Server) string {

@@ -140,7 +140,12 @@ func TestAddressInUse(t *testing.T) {
 	b := embedded(t)
 	server, err := tilefence.NewTileServer(taken, b, newBell, nil)
 	require.NoError(t, err)
+	require.NoError(t, server.Own(1))
+	awaited := make(chan error, 1)
+	go func() { awaited <- server.Host().Await(context.Background(), 1) }()
 	require.ErrorContains(t, server.Run(t.Context()), "address already in use")
+	require.ErrorContains(t, <-awaited, "address already in use", "a caller that waits for a tile learns it, too")
+	require.ErrorIs(t, server.Own(2), tile.ErrHostEnded)
 }
 
 // named is a server of the caller's.
@@ -176,7 +181,9 @@ func TestRunStopsTheFirstFirst(t *testing.T) {
 	assert.Equal(t, []string{"-a", "-b"}, stops, "a server that ends stops the others, in order")
 }
 
-func TestRunRefusesAWrongOrder(t *testing.T) {
+// Servers in any order stop in the one of the data: each kind after those that feed it, and a server of the caller's
+// after the one before it.
+func TestRunOrdersServers(t *testing.T) {
 	b := embedded(t)
 	servers := map[string]tilefence.Server{}
 	for kind, construct := range constructors {
@@ -184,12 +191,22 @@ func TestRunRefusesAWrongOrder(t *testing.T) {
 		require.NoError(t, err)
 		servers[kind] = s
 	}
+	require.ErrorIs(t, tilefence.Run(t.Context(), nil), fence.ErrInvalidArgument)
+	require.ErrorIs(t, tilefence.Run(t.Context(), (*tilefence.TileServer)(nil)), fence.ErrInvalidArgument)
+
+	var order record
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := tilefence.Run(ctx, servers["CheckpointServer"], servers["TileServer"])
-	require.ErrorContains(t, err, "TileServer after CheckpointServer")
-	require.ErrorIs(t, tilefence.Run(ctx, nil), fence.ErrInvalidArgument)
-	require.ErrorIs(t, tilefence.Run(ctx, (*tilefence.TileServer)(nil)), fence.ErrInvalidArgument)
-	require.NoError(t, tilefence.Run(ctx, servers["GatewayServer"], servers["TileServer"], servers["BridgeServer"],
-		servers["RelayServer"], servers["CheckpointServer"]))
+	require.NoError(t, tilefence.Run(ctx,
+		servers["CheckpointServer"], &named{name: "after checkpoints", order: &order},
+		servers["RelayServer"], &named{name: "after relays", order: &order},
+		servers["TileServer"], servers["BridgeServer"], servers["GatewayServer"],
+		&named{name: "after gateways", order: &order}))
+	var stops []string
+	for _, e := range order.all() {
+		if e[0] == '-' {
+			stops = append(stops, e[1:])
+		}
+	}
+	require.Equal(t, []string{"after gateways", "after relays", "after checkpoints"}, stops)
 }

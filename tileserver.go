@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -316,19 +317,13 @@ func (s *TileServer) Run(ctx context.Context) error {
 	if len(s.inbound.Keys) == 0 {
 		warnOpen(s.cfg.Logger, "tile server")
 	}
-	l, err := s.cfg.Web.listen(ctx, s.contact)
+	l, err := s.open(ctx)
 	if err != nil {
+		s.host.Abandon(err)
 		return err
 	}
-	s.cfg.Logger.Info("tile server listens", "addr", l.Addr().String(), "contact", s.contact)
 	c := newTaskGroup(ctx)
-	if err := s.worlds.enter(ctx); err != nil {
-		return errors.Join(err, l.Close())
-	}
 	if s.lease != nil {
-		if err := s.lease.acquire(ctx); err != nil {
-			return errors.Join(err, l.Close())
-		}
 		c.start("address", s.lease.keep)
 	}
 	c.onStop("peers", func(time.Time) { s.peers.Close() })
@@ -352,6 +347,22 @@ func (s *TileServer) Run(ctx context.Context) error {
 	by := stopBy(ctx)
 	s.handOver(context.WithoutCancel(ctx), by)
 	return s.unreleased(c.stop(by))
+}
+
+// open takes what a server needs before it may begin: its port, its world, and the lease of its address.
+func (s *TileServer) open(ctx context.Context) (net.Listener, error) {
+	l, err := s.cfg.Web.listen(ctx, s.contact)
+	if err != nil {
+		return nil, err
+	}
+	s.cfg.Logger.Info("tile server listens", "addr", l.Addr().String(), "contact", s.contact)
+	if err = s.worlds.enter(ctx); err == nil && s.lease != nil {
+		err = s.lease.acquire(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
 }
 
 // noteKept notes a tile whose owner ended while the server stops, and held it to the end.

@@ -40,6 +40,20 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
+// Abandon ends a host that has not run, and will not: its tiles are given up, and Await returns why.
+func (h *Host) Abandon(why error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != hostReady {
+		return
+	}
+	h.phase = hostEnding
+	for _, t := range h.tiles {
+		t.err = why
+		t.forget()
+	}
+}
+
 // drainEverything ends all tiles, a limited number at a time while that is quick enough.
 func (h *Host) drainEverything() {
 	h.mu.Lock()
