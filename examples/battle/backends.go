@@ -204,7 +204,7 @@ func (b *backends) openStore(ctx context.Context, o *redis.ClusterOptions) (err 
 	}
 	b.Store, b.Log = store, redisstream.New(store, b.coordination)
 	b.deleteOwner = func(ctx context.Context, id fence.TileID) error {
-		return b.coordination.Del(ctx, b.ownerKey(id)).Err()
+		return b.coordination.Del(ctx, b.world.Keys(id).Owner).Err()
 	}
 	return b.start.Await(ctx, "coordination Redis", store.Load)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 )
 
 // errNotConverged is a battle after which some client did not see what the owners decided.
@@ -37,7 +38,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 		return err
 	}
 	if d.chaos != nil {
-		r.Chaos = &d.chaos.sums
+		r.Chaos = d.chaos.Report()
 	}
 	if err := r.write(o.report, out); err != nil {
 		return err
@@ -53,7 +54,7 @@ type deployment struct {
 	page          net.Listener
 	view, intents string // URLs of relay and gateway
 
-	chaos             *chaos // nil: nothing is broken on purpose
+	chaos             *chaos.Runner // nil: nothing is broken on purpose
 	bridgeLine        *faultinject.Line
 	watchers, players *faultinject.Listener // the connections of relay and gateway
 }
@@ -100,7 +101,7 @@ func (d *deployment) run() (stop func(), err error) {
 		}
 	}
 	if d.options.chaos {
-		d.chaos = newChaos(d)
+		d.chaos = d.newChaos()
 		d.tower.chaos = d.chaos
 	}
 	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.tower.contacts)
@@ -193,7 +194,7 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		stopLobby = d.start(d.lobby.queueUp)
 	}
 	if d.chaos != nil {
-		stopChaos = d.start(d.chaos.run)
+		stopChaos = d.start(d.chaos.Run)
 	}
 	stopStatus := d.start(d.tower.showStatus)
 	f.play(ctx, r, func() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/faultinject"
 )
 
 // TestChaos breaks everything that needs no server, in several orders, and wants every view to converge, every
@@ -35,9 +36,11 @@ func TestChaosOnServers(t *testing.T) {
 	r := checkChaos(t, 7, "-stack", "local", "-world", "two", "-chaos-every", "300ms")
 	assert.Positive(t, r.Servers["relay_shared_total"], "views are read by way of the Redis of the views")
 	servers := 0
-	for _, f := range serverFaults() {
-		if k := r.Chaos.Kinds[f.kind]; k != nil {
-			servers += k.Count
+	for _, k := range []faultinject.Kind{faultinject.MasterPaused, faultinject.MasterKilled, faultinject.ReplicaPaused,
+		faultinject.ReplicaKilled, faultinject.AuthorityPaused, faultinject.AuthorityKilled, faultinject.FanoutPaused,
+		faultinject.ViewsKilled, faultinject.CoordinationLost, faultinject.FunctionsFlushed} {
+		if r.Chaos.Kinds[k.Title] != nil {
+			servers += r.Chaos.Kinds[k.Title].Count
 		}
 	}
 	assert.Positive(t, servers)

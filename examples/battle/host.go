@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -27,7 +28,7 @@ type host struct {
 	*tilefence.TileServer
 	line   *faultinject.Line     // to the servers; broken, it stands for a host that is paused or dead
 	conns  *faultinject.Listener // those that it has accepted
-	member *member               // nil, if the gossip is between processes
+	member *faultinject.Member   // nil, if the gossip is between processes
 	stop   func()                // stops it and waits for its end
 }
 
@@ -52,7 +53,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		b = h.line.Process(b)
 	}
 	if group, ok := b.Members.(*route.Group); ok {
-		h.member = newMember(group)
+		h.member = faultinject.NewMember(group)
 		b.Members = h.member
 	}
 	hooks := p.meters.hooks(contact)
@@ -96,7 +97,7 @@ func (h *host) notified(e route.Event, suspected int) {
 	if e.Kind == route.Died && suspected > 0 {
 		h.meters.log.put(spectator.Event{Kind: spectator.KindNote, Owner: h.Contact(),
 			Text: h.Contact() + " heard that " + e.Member.Contact + " is dead, and goes after " +
-				count(suspected, "tile")})
+				chaos.Count(suspected, "tile")})
 	}
 }
 

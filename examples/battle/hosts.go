@@ -86,7 +86,7 @@ func (hs *hosts) owner(id fence.TileID) *host {
 func (hs *hosts) kill(h *host) {
 	h.line.Set(faultinject.Dead)
 	h.conns.Kill()
-	h.member.fade()
+	h.member.Fade()
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.graves = append(hs.graves, h)
@@ -94,7 +94,7 @@ func (hs *hosts) kill(h *host) {
 
 // restart starts a host in the place of one that was killed. It owns nothing and follows the world.
 func (hs *hosts) restart(killed *host) error {
-	killed.member.die()
+	killed.member.Die()
 	h, err := hs.open(killed.Contact())
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/wait"
 )
@@ -108,7 +109,7 @@ func (l *lobby) close(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, w := range workers {
 		all.Go(func() {
-			w.line.Bury()
+			w.Line.Bury()
 			w.stop()
 		})
 	}
@@ -144,7 +145,7 @@ func (l *lobby) reclaimed(i match.ReclaimInfo) {
 	l.lapsed.Add(int64(i.Lapsed))
 	if i.Returned+i.Pending > 0 {
 		l.meters.log.put(spectator.Event{Kind: spectator.KindNote, Text: fmt.Sprintf(
-			"a match worker is gone: %s of it wait again, %s of it finished", count(i.Returned, "ticket"),
+			"a match worker is gone: %s of it wait again, %s of it finished", chaos.Count(i.Returned, "ticket"),
 			matches(i.Pending))})
 	}
 }

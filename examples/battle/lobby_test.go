@@ -200,7 +200,8 @@ func TestASeatThatIsNotTakenGoesBack(t *testing.T) {
 // supervisor's period, and a little.
 func TestAMatchWorkerDies(t *testing.T) {
 	t.Parallel()
-	for name, after := range map[string]step{"with a claim": claiming, "with a match": recording} {
+	for name, after := range map[string]faultinject.Step{
+		"with a claim": faultinject.Claiming, "with a match": faultinject.Recording} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, v := enter(t, "-chaos", "-chaos-every", "1h")
@@ -208,24 +209,23 @@ func TestAMatchWorkerDies(t *testing.T) {
 				d.lobby.kill(w, after) // with empty hands: nobody has come yet
 			}
 			w := d.lobby.living()[0]
-			w.mu.Lock()
-			w.dying = after
-			w.mu.Unlock()
+			w.DieAfter(after)
 			players := map[string]visitor{} // enough for a match at once
 			for _, name := range []string{"ann", "bob", "eve", "joe"} {
 				players[name] = v.as(name)
 				_, status := players[name].ask("PUT", name, `{"rating":1500}`)
 				require.Equal(t, http.StatusOK, status)
 			}
-			waittest.Until(t, func() bool { return w.line.Is(faultinject.Dead) }, time.Minute, time.Millisecond)
+			waittest.Until(t, func() bool { return w.Line.Is(faultinject.Dead) }, time.Minute, time.Millisecond)
 			d.lobby.kill(w, after)
-			require.NotEmpty(t, w.hands)
+			died, hands := w.Died()
+			require.NotEmpty(t, hands)
 			require.NoError(t, d.lobby.hire())
 			for name, p := range players {
 				p.await(name, "seated")
 			}
-			t.Logf("seated %v after the death", time.Since(w.died))
-			assert.Greater(t, time.Since(w.died), matchLease-matchLease/3, "not before its lease has ended")
+			t.Logf("seated %v after the death", time.Since(died))
+			assert.Greater(t, time.Since(died), matchLease-matchLease/3, "not before its lease has ended")
 			assert.True(t, d.lobby.free(t.Context(), w))
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -30,14 +31,14 @@ type meters struct {
 
 	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
 
-	log    *battleLog
-	vitals *vitals
+	log     *battleLog
+	tracker *chaos.Tracker
 }
 
 func newMeters() *meters {
 	return &meters{commitLatency: figures.NewHistogram(), clientLatency: figures.NewHistogram(),
 		tickLatency: figures.NewHistogram(), encodeLatency: figures.NewHistogram(), lateness: figures.NewHistogram(),
-		orderLatency: figures.NewHistogram(), log: &battleLog{}, vitals: newVitals(),
+		orderLatency: figures.NewHistogram(), log: &battleLog{}, tracker: chaos.NewTracker(),
 		outcomes: outcomeCounts{counts: map[string]int64{}}}
 }
 
@@ -62,13 +63,13 @@ func (o *outcomeCounts) snapshot() map[string]int64 {
 // hooks feeds the meters from a tile processor of the host at a contact.
 func (m *meters) hooks(host string) tile.Hooks {
 	return tile.Hooks{
-		Transition: func(i tile.TransitionInfo) { m.vitals.moved(host, i) },
+		Transition: func(i tile.TransitionInfo) { m.tracker.Moved(host, i) },
 		Ticked: func(i tile.TickInfo) {
 			m.tickLatency.Record(i.Took)
 			m.lateness.Record(i.Late)
 		},
 		Committed: func(i tile.CommitInfo) {
-			m.vitals.committed(i.Tile, host, i.Position.Epoch)
+			m.tracker.Committed(i.Tile, host, i.Position.Epoch)
 			if !i.Refresh {
 				m.commitLatency.Record(i.Took)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	slow "github.com/tilefence/tilefence/tile/plan"
@@ -172,31 +173,28 @@ func (p *pilots) Record(_ context.Context, events []slow.UsageEvent) error {
 }
 
 // workerKilled is the fault that a worker dies with calls in hand.
-func (p *pilots) workerKilled() fault {
-	return fault{"planner killed",
-		"kill -9 with plans under way. Another worker has their requests when the lease ends.",
-		func(_ context.Context, c *chaos) (*strike, error) {
+func (p *pilots) workerKilled() chaos.Fault {
+	return chaos.Fault{Kind: faultinject.PlannerKilled,
+		Choose: func(_ context.Context, r *chaos.Runner) (*chaos.Injection, error) {
 			p.mu.Lock()
-			w := p.workers[c.rng.IntN(len(p.workers))]
+			w := p.workers[r.Intn(len(p.workers))]
 			p.mu.Unlock()
 			if w.Stats().Running == 0 {
-				return nil, errNotNow
+				return nil, chaos.ErrNotNow
 			}
 			var lost []string
 			var killed time.Time
 			var back time.Duration
-			return &strike{system: planning, hit: always(func() { lost, killed = p.kill(w), time.Now() }),
-				heal: func(ctx context.Context) error {
-					err := c.until(ctx, "what a dead planner was at is over", func() bool { return p.over(lost) })
+			return &chaos.Injection{System: chaos.Planning,
+				Inject: chaos.Always(func() { lost, killed = p.kill(w), time.Now() }),
+				Repair: func(ctx context.Context) error {
+					err := chaos.Until(ctx, "what a dead planner was at is over", func() bool { return p.over(lost) })
 					back = time.Since(killed)
 					return errors.Join(err, p.hire())
 				},
-				recovery: func() time.Duration { return back }}, nil
+				Recovered: func() time.Duration { return back }}, nil
 		}}
 }
-
-// planning is the system that suffers from workerKilled.
-const planning = "planners"
 
 // kill ends a worker as kill -9 does, and returns the requests that it was at.
 func (p *pilots) kill(w *planWorker) (lost []string) {

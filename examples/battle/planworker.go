@@ -26,7 +26,7 @@ func (p *pilots) hire() error {
 	w := &planWorker{line: faultinject.New()}
 	planner := standin.New(&standin.Config{Shortest: planShortest, Longest: planLongest, Think: p.think})
 	var err error
-	w.Worker, err = slow.NewWorker(&mortalPlans{p.backends.plans, w.line}, &shownPlanner{planner, p, w.line},
+	w.Worker, err = slow.NewWorker(w.line.Plans(p.backends.plans), &shownPlanner{planner, p, w.line},
 		&slow.WorkerConfig{Lease: planLease, DrainTimeout: planLongest + time.Second, Logger: p.logger})
 	if err != nil {
 		return err
@@ -109,33 +109,4 @@ func (s *shownPlanner) Plan(ctx context.Context, r slow.Request) ([]byte, slow.U
 		}
 	}()
 	return s.Planner.Plan(ctx, r)
-}
-
-// mortalPlans is the store as a worker that can be killed sees it: a dead one does not return from a call.
-type mortalPlans struct {
-	slow.Store
-	line *faultinject.Line
-}
-
-func (m *mortalPlans) Claim(ctx context.Context, shard int, c slow.Claim) (slow.Claimed, error) {
-	if err := m.line.Lives(); err != nil {
-		return slow.Claimed{}, err
-	}
-	return m.Store.Claim(ctx, shard, c)
-}
-
-func (m *mortalPlans) Renew(
-	ctx context.Context, shard int, worker string, lease time.Duration, claims []slow.Held,
-) ([]string, error) {
-	if err := m.line.Lives(); err != nil {
-		return nil, err
-	}
-	return m.Store.Renew(ctx, shard, worker, lease, claims)
-}
-
-func (m *mortalPlans) Finish(ctx context.Context, shard int, worker string, ends []slow.End) ([]bool, error) {
-	if err := m.line.Lives(); err != nil {
-		return nil, err
-	}
-	return m.Store.Finish(ctx, shard, worker, ends)
 }

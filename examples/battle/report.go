@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
 )
 
@@ -47,9 +48,9 @@ type report struct {
 	Servers totals             `json:"servers"` // the library's metrics
 	Routing *spectator.Routing `json:"routing,omitempty"`
 
-	Lobby   *lobbyReport `json:"lobby,omitempty"`
-	Chaos   *chaosReport `json:"chaos,omitempty"`
-	Audited int          `json:"cards_audited,omitempty"` // in the ledger with the outcome told
+	Lobby   *lobbyReport  `json:"lobby,omitempty"`
+	Chaos   *chaos.Report `json:"chaos,omitempty"`
+	Audited int           `json:"cards_audited,omitempty"` // in the ledger with the outcome told
 
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
@@ -122,7 +123,7 @@ func (r *report) write(form string, out io.Writer) error {
 	}
 	if r.Chaos != nil {
 		line("audit", "%d cards have in the ledger the outcome their players were told, and cost that once", r.Audited)
-		r.Chaos.write(line)
+		r.Chaos.Write(line)
 	}
 	if r.Converged {
 		line("converged", "yes: every client's view equals its owner's state")

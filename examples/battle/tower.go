@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -26,7 +27,7 @@ type tower struct {
 	contacts []string // of the tile hosts
 	hosts    *hosts   // those in this process, or nil
 	relay    *relay.Relay
-	chaos    *chaos // nil: nothing is broken on purpose
+	chaos    *chaos.Runner // nil: nothing is broken on purpose
 	bots     int
 
 	lookout lookout
@@ -170,7 +171,7 @@ func (t *tower) Status() spectator.Status {
 	s.Routing = t.meters.routing()
 	s.Lobby, s.Pilots = t.lobby.shows(), t.pilot.status()
 	if t.chaos != nil {
-		s.Chaos = t.chaos.status()
+		s.Chaos = chaosStatus(t.chaos, t.options.seed)
 	}
 	return s
 }
@@ -219,7 +220,7 @@ func (t *tower) line(since time.Duration) string {
 	slices.Sort(epochs)
 	trouble := ""
 	if t.chaos != nil {
-		trouble = t.chaos.line()
+		trouble = t.chaos.Line()
 	}
 	return fmt.Sprintf("%4.0fs  commits %.0f/s  watchers %d  commit→client p50 %.1f p99 %.1f ms  "+
 		"tiles %d/%d  owner epochs %v%s", since.Seconds(), s.Commits, s.Watchers,

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/faultinject/serverfault"
 )
 
 // Config holds the settings of a campaign. The zero value is valid, and runs every fault once.
@@ -193,7 +194,7 @@ func open(ctx context.Context, appendOnly bool, replicas int) (*ground, error) {
 	g.stack, g.stops = stack, append(g.stops, stack.Stop)
 	g.dynamo, _ = stack.Process("dynamodb")
 	g.fanout = fanoutNodes(stack)
-	g.cluster = &cluster{Cluster: stack.Cluster()}
+	g.cluster = &cluster{serverfault.Cluster{Cluster: stack.Cluster()}}
 	g.stops = append(g.stops, g.cluster.Close)
 	if g.pair, err = stack.PostgresPair(); err != nil {
 		return g, err
@@ -204,7 +205,7 @@ func open(ctx context.Context, appendOnly bool, replicas int) (*ground, error) {
 		return g, err
 	}
 	g.stops = append(g.stops, g.process.close)
-	g.servers, g.cluster.client = all, g.coordination
+	g.servers, g.cluster.Client = all, g.coordination
 	return g, errors.Join(g.Store.(*redisfence.Store).Load(ctx), g.Authority.(*pgfence.Authority).Migrate(ctx))
 }
 

@@ -2,12 +2,12 @@ package campaign
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultinject/serverfault"
 )
 
 // Fault is one way to break the system.
@@ -37,7 +37,8 @@ type Fault struct {
 	// hold is how long the fault lasts, minimum and maximum.
 	hold [2]time.Duration
 
-	// inject breaks something of the victim and says what in r.damage.
+	// inject breaks something of the victim and says what in r.damage. The repairs are also made when the campaign is
+	// cancelled, with a context of their own: other runs use the servers.
 	inject func(ctx context.Context, r *run, v victim) error
 }
 
@@ -45,31 +46,7 @@ type Fault struct {
 type victim struct {
 	tile  fence.TileID
 	owner *workerSlot
-	shard
-}
-
-// damage is what a fault has hit, and what repairs it. The repairs are also made when the campaign is cancelled, with a
-// context of their own: other runs use the servers.
-type damage struct {
-	targets []string
-	heals   []func(context.Context) error
-}
-
-func (d *damage) hit(target string, heal func(context.Context) error) {
-	if !slices.Contains(d.targets, target) {
-		d.targets = append(d.targets, target)
-	}
-	if heal != nil {
-		d.heals = append(d.heals, heal)
-	}
-}
-
-func (d *damage) heal(ctx context.Context) error {
-	var errs []error
-	for _, heal := range d.heals {
-		errs = append(errs, heal(ctx))
-	}
-	return errors.Join(errs...)
+	serverfault.Shard
 }
 
 // Faults returns every kind of fault, in the order of the report.

@@ -31,7 +31,7 @@ func stepClock(ctx context.Context, r *run, v victim) error {
 	if r.rng.IntN(2) == 0 {
 		by = -by
 	}
-	node := r.cluster.Node(v.master)
+	node := r.cluster.Node(v.Master)
 	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: redisfence.LibraryName,
 		WithCode: true}).Result()
 	if err != nil {
@@ -45,9 +45,9 @@ func stepClock(ctx context.Context, r *run, v victim) error {
 			continue
 		}
 		stepped++
-		r.damage.hit(fmt.Sprintf("%s by %s", v.master.Addr(), by), func(ctx context.Context) error {
+		r.damage.Hit(fmt.Sprintf("%s by %s", v.Master.Addr(), by), func(ctx context.Context) error {
 			// On all masters: a replica has the step too, and may have been promoted.
-			return r.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return r.cluster.Client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 				return node.FunctionLoadReplace(ctx, l.Code).Err()
 			})
 		})
@@ -64,18 +64,18 @@ func stepClock(ctx context.Context, r *run, v victim) error {
 // expire deletes what a step would end at once: the keys of the master's tiles whose time to live is shorter.
 func (r *run) expire(ctx context.Context, v victim, by time.Duration) error {
 	for _, id := range r.tiles {
-		at, err := r.cluster.masterOf(ctx, id)
+		at, err := r.cluster.MasterOf(ctx, id)
 		if err != nil {
 			return err
 		}
-		if at != v.master {
+		if at != v.Master {
 			continue
 		}
 		k := fence.KeysOf(id)
 		for _, key := range []string{k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead} {
-			left, err := r.cluster.client.PTTL(ctx, key).Result() // negative: there is none
+			left, err := r.cluster.Client.PTTL(ctx, key).Result() // negative: there is none
 			if err == nil && left > 0 && left <= by {
-				err = r.cluster.client.Del(ctx, key).Err()
+				err = r.cluster.Client.Del(ctx, key).Err()
 			}
 			if err != nil {
 				return err

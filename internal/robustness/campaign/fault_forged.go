@@ -27,7 +27,7 @@ func forgedFaults() []*Fault {
 
 // forgeFrames publishes, as a stranger who reaches the fan-out may, installs whose chain is right.
 func forgeFrames(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
+	r.damage.Hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
 	for range 10 + r.rng.IntN(40) {
 		id := r.tile()
 		at, err := r.Log.Last(ctx, id)
@@ -52,7 +52,7 @@ func forgeFrames(ctx context.Context, r *run, _ victim) error {
 }
 
 func raiseTicks(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
+	r.damage.Hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
 	for range 1 + r.rng.IntN(5) {
 		for _, id := range r.tiles {
 			o, err := r.Store.Owner(ctx, id)
@@ -60,7 +60,7 @@ func raiseTicks(ctx context.Context, r *run, _ victim) error {
 				return err
 			}
 			raised := []uint64{uint64(o.Tick) + 1_000_000, 1 << 44, fence.MaxNumber}[r.rng.IntN(3)]
-			err = r.cluster.client.HSet(ctx, fence.KeysOf(id).Owner, "tick", raised).Err()
+			err = r.cluster.Client.HSet(ctx, fence.KeysOf(id).Owner, "tick", raised).Err()
 			if err != nil {
 				return err
 			}
@@ -71,7 +71,7 @@ func raiseTicks(ctx context.Context, r *run, _ victim) error {
 }
 
 func raiseMarks(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
+	r.damage.Hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
 	marks := map[fence.TileID][]any{}
 	for _, id := range r.tiles {
 		o, err := r.Store.Owner(ctx, id)
@@ -83,7 +83,7 @@ func raiseMarks(ctx context.Context, r *run, _ victim) error {
 			"checkpoint", uint64(fence.MaxNumber)}
 	}
 	for id, fields := range marks {
-		if err := r.cluster.client.HSet(ctx, fence.KeysOf(id).Marks, fields...).Err(); err != nil {
+		if err := r.cluster.Client.HSet(ctx, fence.KeysOf(id).Marks, fields...).Err(); err != nil {
 			return err
 		}
 	}

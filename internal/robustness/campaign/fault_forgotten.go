@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/faultinject/serverfault"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
@@ -64,7 +65,7 @@ func (r *run) forgetSuccessor(ctx context.Context, v victim, lose func() error) 
 // awaitShown waits until every tile serves and all watchers have seen a tile at an epoch.
 func (r *run) awaitShown(ctx context.Context, id fence.TileID, epoch fence.Epoch) error {
 	what := fmt.Sprintf("watchers are shown epoch %d of tile %s", epoch, id)
-	return await(ctx, r.cfg.ServeWithin, what, func() error {
+	return serverfault.Await(ctx, r.cfg.ServeWithin, what, func() error {
 		for _, w := range r.observers.watchers {
 			if at, _ := w.At(id); at.Epoch < epoch {
 				return fmt.Errorf("%s is at %s", w.Name, at)
@@ -76,14 +77,14 @@ func (r *run) awaitShown(ctx context.Context, id fence.TileID, epoch fence.Epoch
 
 // outshine lets the store forget the successor too: it served on one copy, which is lost.
 func outshine(ctx context.Context, r *run, v victim) error {
-	r.damage.hit(v.master.Name()+" "+v.replica.Name(),
-		func(ctx context.Context) error { return r.promoteAgain(ctx, v.shard) })
-	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.shard),
-		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
+	r.damage.Hit(v.Master.Name()+" "+v.Replica.Name(),
+		func(ctx context.Context) error { return r.promoteAgain(ctx, v.Shard) })
+	err := errors.Join(v.Master.Signal(os.Kill), r.cluster.AwaitPromotion(ctx, v.Shard, promotionTime),
+		serverfault.Await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
 	if err != nil {
 		return err
 	}
-	return r.forgetSuccessor(ctx, v, func() error { return r.loseCopy(v.replica) })
+	return r.forgetSuccessor(ctx, v, func() error { return r.loseCopy(v.Replica) })
 }
 
 // loseCopy kills the only node that has what was committed lately.
@@ -97,9 +98,9 @@ func (r *run) loseCopy(p *devstack.Process) error {
 // What the one that wakes first has confirmed is kept, whatever the authority says. If that one was granted the epoch
 // of the other anew, the authority is restored to name the other.
 func wakeTwin(ctx context.Context, r *run, v victim) error {
-	r.damage.hit(v.master.Name()+" "+v.replica.Name(), nil) // a run that fails before they are back ends their cluster
-	err := errors.Join(v.master.Signal(os.Kill), r.cluster.awaitPromotion(ctx, v.shard),
-		await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
+	r.damage.Hit(v.Master.Name()+" "+v.Replica.Name(), nil) // a run that fails before they are back ends their cluster
+	err := errors.Join(v.Master.Signal(os.Kill), r.cluster.AwaitPromotion(ctx, v.Shard, promotionTime),
+		serverfault.Await(ctx, r.cfg.ServeWithin, "every tile serves", r.supervisor.serving))
 	older, err1 := r.Authority.Lookup(ctx, v.tile)
 	err = errors.Join(err, err1, r.pause(v.owner.proc), r.awaitShown(ctx, v.tile, older.Epoch+1))
 	if err != nil {
@@ -107,9 +108,9 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 	}
 	twin := r.owner(v.tile)
 	row, err := r.Authority.Lookup(ctx, v.tile)
-	err = errors.Join(err, r.pause(twin.proc), r.loseCopy(v.replica), r.putBack(ctx, v.tile, history.GrantOf(older)))
+	err = errors.Join(err, r.pause(twin.proc), r.loseCopy(v.Replica), r.putBack(ctx, v.tile, history.GrantOf(older)))
 	r.supervisor.returned(v.tile, v.owner)
-	err = errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT), r.promoteAgain(ctx, v.shard),
+	err = errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT), r.promoteAgain(ctx, v.Shard),
 		r.awaitCommits(ctx, v.tile, older.Contact))
 	time.Sleep(time.Duration(r.rng.Int64N(int64(10 * tick))))                     // it answers
 	if o, err := r.Store.Owner(ctx, v.tile); err == nil && o.Epoch == row.Epoch { // it may have gone above it already
@@ -123,7 +124,7 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 // awaitCommits waits until a tile's owner at a contact has committed since this was called.
 func (r *run) awaitCommits(ctx context.Context, id fence.TileID, contact string) error {
 	var first fence.Position
-	return await(ctx, r.cfg.ServeWithin, fmt.Sprintf("%s commits to tile %s", contact, id), func() error {
+	return serverfault.Await(ctx, r.cfg.ServeWithin, fmt.Sprintf("%s commits to tile %s", contact, id), func() error {
 		o, err := r.Store.Owner(ctx, id)
 		switch {
 		case err != nil:

@@ -31,25 +31,25 @@ func networkFaults() []*Fault {
 		{Name: "answers-lost", About: "a master's answers to one worker are lost; requests arrive", parts: true,
 			frozen: true, hold: seconds(1, 4),
 			inject: func(ctx context.Context, r *run, v victim) error {
-				r.damage.hit(v.master.Name()+" to "+v.owner.name, r.network.join)
-				return r.network.drop(ctx, hostOf(v.master.Addr()), hostOf(v.owner.contact))
+				r.damage.Hit(v.Master.Name()+" to "+v.owner.name, r.network.join)
+				return r.network.drop(ctx, hostOf(v.Master.Addr()), hostOf(v.owner.contact))
 			}},
 		{Name: "master-cut-off", About: "a master cannot reach the other nodes, all clients can reach it", parts: true,
 			failover: true, frozen: true, hold: seconds(2.5, 5), within: "master-and-owner-cut-off",
 			inject: func(ctx context.Context, r *run, v victim) error {
-				return r.part(ctx, v.master, r.otherNodes(v.master)...)
+				return r.part(ctx, v.Master, r.otherNodes(v.Master)...)
 			}},
 		{Name: "master-and-owner-cut-off", About: "a master and an owner reach each other but no other node of Redis",
 			parts: true, failover: true, frozen: true, hold: seconds(2.5, 5),
 			inject: func(ctx context.Context, r *run, v victim) error {
-				others := r.otherNodes(v.master)
-				return errors.Join(r.part(ctx, v.master, others...), r.part(ctx, v.owner.proc, others...))
+				others := r.otherNodes(v.Master)
+				return errors.Join(r.part(ctx, v.Master, others...), r.part(ctx, v.owner.proc, others...))
 			}},
 		{Name: "replication-cut",
 			About: "a master and its replicas cannot reach each other, all others can reach them", parts: true,
 			failover: true, moves: true, hold: seconds(1, 4), within: "master-and-owner-cut-off",
 			inject: func(ctx context.Context, r *run, v victim) error {
-				return r.part(ctx, v.master, v.replicas...)
+				return r.part(ctx, v.Master, v.Replicas...)
 			}},
 		{Name: "client-answers-lost",
 			About: "whatever a worker answers its clients and gateways is lost; what they send arrives",
@@ -61,7 +61,7 @@ func networkFaults() []*Fault {
 						return err
 					}
 				}
-				r.damage.hit(v.owner.name, cut(0))
+				r.damage.Hit(v.owner.name, cut(0))
 				return cut(1000)(ctx)
 			}},
 		{Name: "store-resets",
@@ -99,7 +99,7 @@ var (
 
 // part parts one process from others until the fault is over.
 func (r *run) part(ctx context.Context, from *devstack.Process, others ...*devstack.Process) error {
-	r.damage.hit(from.Name(), r.network.join)
+	r.damage.Hit(from.Name(), r.network.join)
 	var errs []error
 	for _, p := range others {
 		errs = append(errs, r.network.part(ctx, hostOf(from.Addr()), hostOf(p.Addr())))
@@ -114,7 +114,7 @@ func (r *run) otherNodes(but *devstack.Process) []*devstack.Process {
 
 // resets gives the connections of all workers to a server accidents, until the fault is over.
 func (r *run) resets(ctx context.Context, o order) error {
-	r.damage.hit("all workers", func(ctx context.Context) error { return r.tellAll(ctx, order{Resets: o.Resets}) })
+	r.damage.Hit("all workers", func(ctx context.Context) error { return r.tellAll(ctx, order{Resets: o.Resets}) })
 	return r.tellAll(ctx, o)
 }
 
@@ -138,9 +138,9 @@ func (r *run) refuse(ctx context.Context, addr string) error {
 
 // refuseAtFirst kills a master. The promoted one refuses connections for the first second.
 func refuseAtFirst(ctx context.Context, r *run, v victim) error {
-	r.damage.hit(v.replica.Name(), func(ctx context.Context) error { return r.refuse(ctx, "") })
-	err := errors.Join(r.refuse(ctx, v.replica.Addr()), r.killMaster(v.shard),
-		r.cluster.awaitPromotion(ctx, v.shard))
+	r.damage.Hit(v.Replica.Name(), func(ctx context.Context) error { return r.refuse(ctx, "") })
+	err := errors.Join(r.refuse(ctx, v.Replica.Addr()), r.killMaster(v.Shard),
+		r.cluster.AwaitPromotion(ctx, v.Shard, promotionTime))
 	time.Sleep(time.Second)
 	return err
 }
@@ -148,8 +148,8 @@ func refuseAtFirst(ctx context.Context, r *run, v victim) error {
 // resetWaits cuts the link to a replica, breaks connections while owners wait for it to confirm, and kills the master
 // and an owner.
 func resetWaits(ctx context.Context, r *run, v victim) error {
-	err := errors.Join(r.cutLink(ctx, v.shard), r.tellAll(ctx, order{Resets: "redis", Answers: 300}))
+	err := errors.Join(r.cutLink(ctx, v.Shard), r.tellAll(ctx, order{Resets: "redis", Answers: 300}))
 	time.Sleep(500*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
-	return errors.Join(err, r.tellAll(ctx, order{Resets: "redis"}), r.killMaster(v.shard),
+	return errors.Join(err, r.tellAll(ctx, order{Resets: "redis"}), r.killMaster(v.Shard),
 		r.killWorker(r.owner(v.tile)))
 }

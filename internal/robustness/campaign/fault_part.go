@@ -13,6 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/serverfault"
 )
 
 // partFaults break the parts of the system around the tiles: fan-out, relays, and the durable store.
@@ -29,7 +31,7 @@ func partFaults() []*Fault {
 			parts: true, moves: true, hold: seconds(1.7, 4),
 			inject: func(ctx context.Context, r *run, _ victim) error {
 				relay := relayHosts[r.rng.IntN(len(relayHosts))]
-				r.damage.hit("relay "+relay, r.network.join)
+				r.damage.Hit("relay "+relay, r.network.join)
 				var errs []error
 				for _, p := range append(r.otherNodes(nil), r.fanout...) {
 					errs = append(errs, r.network.part(ctx, relay, hostOf(p.Addr())))
@@ -40,7 +42,7 @@ func partFaults() []*Fault {
 		memberKilled("relay", "watchers go to another one"),
 		memberKilled("bridge", "nothing is forwarded until another has taken its place"),
 		memberKilled("checkpointer", "nothing is checkpointed until another has taken its place"),
-		{Name: "durable-throttled",
+		{Name: faultinject.DurableThrottled.Name,
 			About: "the durable store refuses most requests for want of capacity, those of every process",
 			hold:  seconds(1, 3), moves: true, inject: throttleDurable},
 		{Name: "durable-paused", About: "SIGSTOP of the durable store, of journals, checkpoints and the ledger",
@@ -60,7 +62,7 @@ func memberKilled(kind, then string) *Fault {
 		inject: func(_ context.Context, r *run, _ victim) error {
 			all := r.world.of(kind)
 			m := all[r.rng.IntN(len(all))]
-			r.damage.hit(kind+" "+m.host, func(context.Context) error { return m.again() })
+			r.damage.Hit(kind+" "+m.host, func(context.Context) error { return m.again() })
 			m.kill()
 			return nil
 		}}
@@ -74,14 +76,14 @@ func throttleDurable(ctx context.Context, r *run, _ victim) error {
 			m.process.throttle.Share.Store(share)
 		}
 	}
-	r.damage.hit("the other servers", func(context.Context) error { set(0); return nil })
+	r.damage.Hit("the other servers", func(context.Context) error { set(0); return nil })
 	set(share)
 	return r.resets(ctx, order{Resets: "dynamodb", Throttled: share})
 }
 
 // restoreDurable does what a restore from a backup does to every tile, at once.
 func restoreDurable(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit("table "+r.servers.checkpoints(), nil)
+	r.damage.Hit("table "+r.servers.checkpoints(), nil)
 	before, err := r.durable.items(ctx, r.servers.checkpoints())
 	if err != nil {
 		return err
@@ -150,25 +152,16 @@ func (p *process) replace(ctx context.Context, table string, now, before items) 
 }
 
 // cutLink keeps the replicas of a shard from its master, by a password that the master does not ask for; or one of two.
-func (r *run) cutLink(ctx context.Context, s shard) error {
-	cut := s.replicas
+func (r *run) cutLink(ctx context.Context, s serverfault.Shard) error {
+	cut := s.Replicas
 	if len(cut) > 1 && r.rng.IntN(2) == 0 {
 		cut = cut[:1]
 	}
-	var errs []error
-	for _, p := range cut {
-		replica := r.cluster.Node(p)
-		r.damage.hit(p.Name(), func(ctx context.Context) error {
-			return replica.ConfigSet(ctx, "masterauth", "").Err()
-		})
-		errs = append(errs, replica.ConfigSet(ctx, "masterauth", "wrong-password").Err(),
-			replica.Do(ctx, "client", "kill", "type", "master").Err())
-	}
-	return errors.Join(errs...)
+	return r.cluster.CutReplication(ctx, &r.damage, cut...)
 }
 
 // loseTail cuts the link to a replica, lets the master go on alone for a while, and kills it.
-func (r *run) loseTail(ctx context.Context, s shard) error {
+func (r *run) loseTail(ctx context.Context, s serverfault.Shard) error {
 	err := r.cutLink(ctx, s)
 	time.Sleep(300*time.Millisecond + time.Duration(r.rng.Int64N(int64(700*time.Millisecond))))
 	return errors.Join(err, r.killMaster(s))

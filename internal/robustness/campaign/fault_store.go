@@ -4,26 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/serverfault"
 	"github.com/tilefence/tilefence/internal/robustness/history"
 )
 
 // storeFaults change what the stores hold, under the feet of living owners.
 func storeFaults() []*Fault {
 	return []*Fault{
-		{Name: "owner-keys-deleted", About: "the owner hashes of all tiles are deleted, several times",
+		{Name: faultinject.OwnerHashDeleted.Name, About: "the owner hashes of all tiles are deleted, several times",
 			hold: seconds(0.2, 1), moves: true, inject: deleteOwnerKeys},
-		{Name: "functions-flushed", About: "FUNCTION FLUSH on every master, several times", hold: seconds(0.2, 1),
+		{Name: faultinject.FunctionsFlushed.Name,
+			About: "FUNCTION FLUSH on every master, several times", hold: seconds(0.2, 1),
 			moves: true, inject: flushFunctions},
 		{Name: "slots-migrated",
 			About: "the slots of a master's tiles move to another master, key by key, while they commit",
@@ -41,12 +42,10 @@ func storeFaults() []*Fault {
 }
 
 func deleteOwnerKeys(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
+	r.damage.Hit(fmt.Sprintf("%d tiles", len(r.tiles)), nil)
 	for range 1 + r.rng.IntN(5) {
-		for _, id := range r.tiles {
-			if err := r.cluster.client.Del(ctx, fence.KeysOf(id).Owner).Err(); err != nil {
-				return err
-			}
+		if err := r.cluster.DeleteOwners(ctx, r.tiles...); err != nil {
+			return err
 		}
 		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * tick))))
 	}
@@ -54,12 +53,9 @@ func deleteOwnerKeys(ctx context.Context, r *run, _ victim) error {
 }
 
 func flushFunctions(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit("all masters", nil)
+	r.damage.Hit("all masters", nil)
 	for range 1 + r.rng.IntN(5) {
-		err := r.cluster.client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return node.FunctionFlush(ctx).Err()
-		})
-		if err != nil {
+		if err := r.cluster.FlushFunctions(ctx); err != nil {
 			return err
 		}
 		time.Sleep(time.Duration(r.rng.Int64N(int64(3 * tick))))
@@ -73,21 +69,21 @@ func migrateSlots(ctx context.Context, r *run, v victim) error {
 	if err != nil {
 		return err
 	}
-	masters = slices.DeleteFunc(masters, func(p *devstack.Process) bool { return p == v.master })
+	masters = slices.DeleteFunc(masters, func(p *devstack.Process) bool { return p == v.Master })
 	if len(masters) == 0 {
 		return errors.New("there is no other master")
 	}
 	to := masters[r.rng.IntN(len(masters))]
-	r.damage.hit("slots from "+v.master.Addr()+" to "+to.Addr(), nil)
+	r.damage.Hit("slots from "+v.Master.Addr()+" to "+to.Addr(), nil)
 	for _, id := range r.tiles {
-		from, err := r.cluster.masterOf(ctx, id)
+		from, err := r.cluster.MasterOf(ctx, id)
 		if err != nil {
 			return err
 		}
-		if from != v.master {
+		if from != v.Master {
 			continue
 		}
-		if err := r.cluster.migrate(ctx, id, from, to, func() {
+		if err := r.cluster.MigrateSlot(ctx, id, from, to, func() {
 			time.Sleep(time.Duration(r.rng.Int64N(int64(tick))))
 		}); err != nil {
 			return err
@@ -96,55 +92,9 @@ func migrateSlots(ctx context.Context, r *run, v victim) error {
 	return nil
 }
 
-// migrate moves the slot of a tile, with a pause after each step.
-func (c *cluster) migrate(ctx context.Context, id fence.TileID, from, to *devstack.Process, pause func()) error {
-	source, target := c.Node(from), c.Node(to)
-	host, port, err := net.SplitHostPort(to.Addr())
-	if err != nil {
-		return err
-	}
-	slot, err := source.ClusterKeySlot(ctx, fence.KeysOf(id).Owner).Result()
-	if err != nil {
-		return err
-	}
-	sourceID, err1 := source.ClusterMyID(ctx).Result()
-	targetID, err2 := target.ClusterMyID(ctx).Result()
-	if err := errors.Join(err1, err2,
-		target.Do(ctx, "cluster", "setslot", slot, "importing", sourceID).Err(),
-		source.Do(ctx, "cluster", "setslot", slot, "migrating", targetID).Err()); err != nil {
-		return err
-	}
-	for {
-		keys, err := source.ClusterGetKeysInSlot(ctx, int(slot), 10).Result()
-		if err != nil {
-			return err
-		}
-		if len(keys) == 0 {
-			break
-		}
-		for _, key := range keys {
-			err := source.Do(ctx, "migrate", host, port, key, 0, 5000).Err()
-			if err != nil {
-				return fmt.Errorf("migrate %s: %w", key, err)
-			}
-			pause()
-		}
-	}
-	masters, err := c.Masters(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range append([]*devstack.Process{to, from}, masters...) {
-		if err := c.Node(p).Do(ctx, "cluster", "setslot", slot, "node", targetID).Err(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // restoreAuthority does what a restore from a backup does: it overwrites newer rows.
 func restoreAuthority(ctx context.Context, r *run, _ victim) error {
-	r.damage.hit(fmt.Sprintf("%d rows", len(r.tiles)), nil)
+	r.damage.Hit(fmt.Sprintf("%d rows", len(r.tiles)), nil)
 	before, err := r.rows(ctx, r.table)
 	if err != nil {
 		return err
@@ -173,12 +123,12 @@ func (r *run) succeedSome(ctx context.Context) error {
 			}
 		}
 	}
-	return await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving)
+	return serverfault.Await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving)
 }
 
 // promoteStandby is a failover of the authority to a server that has lost its link to the primary a while ago.
 func promoteStandby(ctx context.Context, r *run, v victim) error {
-	r.damage.hit(r.postgres().Name(), nil)
+	r.damage.Hit(r.postgres().Name(), nil)
 	if err := r.pair.Follow(ctx); err != nil {
 		return err
 	}
@@ -197,7 +147,7 @@ func promoteStandby(ctx context.Context, r *run, v victim) error {
 	if r.rng.IntN(2) == 0 { // the owner wakes when the authority says again that its tiles are its own
 		if err = r.pause(v.owner.proc); err == nil {
 			time.Sleep(2 * silentFor)
-			err = await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving)
+			err = serverfault.Await(ctx, r.cfg.ServeWithin, "the successors serve", r.supervisor.serving)
 		}
 	} else {
 		err = r.succeedSome(ctx)
@@ -216,7 +166,7 @@ func loseClaimant(ctx context.Context, r *run, _ victim) error {
 	authority := r.recorder.Authority("lost claimant", r.Authority)
 	for range 1 + r.rng.IntN(len(r.tiles)) {
 		id := r.tile()
-		r.damage.hit(id.String(), nil)
+		r.damage.Hit(id.String(), nil)
 		g, err := r.Authority.Lookup(ctx, id)
 		if err != nil {
 			return err

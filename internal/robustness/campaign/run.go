@@ -17,6 +17,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/faultinject/serverfault"
 	"github.com/tilefence/tilefence/internal/robustness/check"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
@@ -53,7 +55,7 @@ type run struct {
 	stops      []func() // in the order of their starts; once the run's context has ended
 
 	faultAt int64
-	damage  damage
+	damage  faultinject.Damage
 	orphans []fence.TileID // tiles of the owners that the fault silences
 }
 
@@ -120,7 +122,7 @@ func (r *run) execute(ctx context.Context) {
 
 // play sets the system up, breaks and repairs it, and brings it to rest.
 func (r *run) play(ctx context.Context) (err error) {
-	if err := r.cluster.awaitHealthy(ctx, 30*time.Second); err != nil {
+	if err := r.cluster.AwaitWhole(ctx, 30*time.Second); err != nil {
 		return fmt.Errorf("before the run: %w", err)
 	}
 	unasked, err := r.watchMasters(ctx)
@@ -155,7 +157,7 @@ func (r *run) play(ctx context.Context) (err error) {
 		return err
 	}
 	repaired := time.Now()
-	if err := r.cluster.awaitHealthy(ctx, 40*time.Second); err != nil {
+	if err := r.cluster.AwaitWhole(ctx, 40*time.Second); err != nil {
 		return fmt.Errorf("after the fault: %w", err)
 	}
 	if err := r.awaitAnswers(ctx, repaired); err != nil {
@@ -164,7 +166,7 @@ func (r *run) play(ctx context.Context) (err error) {
 	r.Silence = r.traffic.longest()
 	r.supervisor.rebalance.Store(false)
 	r.traffic.end()
-	if err := await(ctx, r.cfg.ServeWithin, "every action has its outcome",
+	if err := serverfault.Await(ctx, r.cfg.ServeWithin, "every action has its outcome",
 		func() error { return errors.Join(r.agreed(ctx), r.settled(ctx)) }); err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (r *run) play(ctx context.Context) (err error) {
 
 // awaitAnswers waits until every tile serves and has answered enough, and since a time.
 func (r *run) awaitAnswers(ctx context.Context, since time.Time) error {
-	return await(ctx, r.cfg.ServeWithin, "every tile serves and answers", func() error {
+	return serverfault.Await(ctx, r.cfg.ServeWithin, "every tile serves and answers", func() error {
 		return errors.Join(r.supervisor.serving(), r.traffic.enough(leastAnswers, since))
 	})
 }
@@ -289,7 +291,7 @@ func (r *run) breakAndMend(ctx context.Context) (err error) {
 	info := history.FaultInfo{Name: r.Fault.Name, Failover: r.Fault.failover}
 	v := victim{tile: r.tile()}
 	v.owner = r.owner(v.tile)
-	if v.shard, err = r.cluster.shardOf(ctx, v.tile); err != nil {
+	if v.Shard, err = r.cluster.ShardOf(ctx, v.tile); err != nil {
 		return err
 	}
 	r.faultAt = history.Monotonic()
@@ -302,10 +304,10 @@ func (r *run) breakAndMend(ctx context.Context) (err error) {
 			err = context.Cause(ctx)
 		}
 	}
-	r.Target = strings.Join(r.damage.targets, " ")
+	r.Target = strings.Join(r.damage.Targets, " ")
 	mend, cancel := context.WithTimeout(context.WithoutCancel(ctx), 40*time.Second)
 	defer cancel()
-	err = errors.Join(err, r.damage.heal(mend))
+	err = errors.Join(err, r.damage.Repair(mend))
 	info.Over, info.Target = true, r.Target
 	r.recorder.Fault(info)
 	if err != nil {
@@ -355,7 +357,7 @@ type ending struct {
 // way would change what has just been recorded.
 func (r *run) recordFinal(ctx context.Context) error {
 	endings := map[fence.TileID]*ending{}
-	if err := await(ctx, r.cfg.ServeWithin, "reading how everything ended",
+	if err := serverfault.Await(ctx, r.cfg.ServeWithin, "reading how everything ended",
 		func() error { return r.readEndings(ctx, endings) }); err != nil {
 		return err
 	}

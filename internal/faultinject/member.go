@@ -1,4 +1,4 @@
-package main
+package faultinject
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-// member is a host's part in the gossip of a battle in one process, with what chaos breaks of it: it joins again after
-// it was cut off. It is a route.Joiner for that host, and its route.Membership.
-type member struct {
+// Member is one process's part in a route.Group, which can be cut off and join again. It is that process's route.Joiner
+// and its route.Membership.
+type Member struct {
 	group    *route.Group
 	contact  string
 	join     func() (route.Membership, error)
@@ -21,13 +21,14 @@ type member struct {
 	mu     sync.Mutex
 	life   *route.GroupMember // the one under way, or the last
 	dying  *time.Timer        // ends it
-	parted chan struct{}      // closed when part has ended it
+	parted chan struct{}      // closed when Part has ended it
 }
 
-func newMember(g *route.Group) *member { return &member{group: g, rejoined: make(chan struct{}, 1)} }
+// NewMember returns a member of a group that has not joined yet.
+func NewMember(g *route.Group) *Member { return &Member{group: g, rejoined: make(chan struct{}, 1)} }
 
 // Join implements route.Joiner.
-func (m *member) Join(
+func (m *Member) Join(
 	contact string, table *route.Table, log *slog.Logger, notify func(route.Event),
 ) (route.Membership, error) {
 	m.contact, m.notify = contact, notify
@@ -36,7 +37,7 @@ func (m *member) Join(
 }
 
 // begin prepares another life.
-func (m *member) begin() error {
+func (m *Member) begin() error {
 	life, err := m.join()
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func (m *member) begin() error {
 }
 
 // Run implements route.Membership.
-func (m *member) Run(ctx context.Context) error {
+func (m *Member) Run(ctx context.Context) error {
 	for {
 		if err := m.now().Run(ctx); err != nil || ctx.Err() != nil {
 			return err
@@ -62,36 +63,36 @@ func (m *member) Run(ctx context.Context) error {
 }
 
 // Announce implements route.Membership.
-func (m *member) Announce(entries ...route.Entry) error { return m.now().Announce(entries...) }
+func (m *Member) Announce(entries ...route.Entry) error { return m.now().Announce(entries...) }
 
 // Members implements route.Membership.
-func (m *member) Members() []route.Member { return m.now().Members() }
+func (m *Member) Members() []route.Member { return m.now().Members() }
 
-func (m *member) now() *route.GroupMember {
+func (m *Member) now() *route.GroupMember {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.life
 }
 
-// noticeAfter is when the members of a group hear that one is gone: gossip.Fast takes about as long.
+// noticeAfter is when the members of a group notice that one is gone: gossip.Fast takes about as long.
 const noticeAfter = time.Second
 
-// fade lets the others hear in a while that the member died.
-func (m *member) fade() {
+// Fade lets the others notice in noticeAfter that the member died.
+func (m *Member) Fade() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.dying = time.AfterFunc(noticeAfter, m.life.Kill)
 }
 
-// die lets them hear it now, if they have not: the next life of the process is not taken for this one.
-func (m *member) die() {
+// Die lets them notice it now, if they have not: the next life of the process is not taken for this one.
+func (m *Member) Die() {
 	if m.dying.Stop() {
 		m.now().Kill()
 	}
 }
 
-// part lets the member and the others presume each other dead in a while, as when the network between them breaks.
-func (m *member) part() {
+// Part lets the member and the others presume each other dead in noticeAfter, as when the network between them breaks.
+func (m *Member) Part() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	life, parted := m.life, make(chan struct{})
@@ -108,8 +109,8 @@ func (m *member) part() {
 	})
 }
 
-// rejoin ends what part began.
-func (m *member) rejoin() error {
+// Rejoin ends what Part began.
+func (m *Member) Rejoin() error {
 	if m.dying.Stop() {
 		return nil // none had noticed
 	}

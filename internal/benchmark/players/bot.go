@@ -269,7 +269,7 @@ func (b *bot) onFrame(f fence.Entry) {
 	}
 	b.mu.Unlock()
 	if news {
-		b.meters.vitals.delivered(b.tile, f.At)
+		b.meters.tracker.Delivered(b.tile, f.At)
 		b.meters.clientLatency.Record(now.Sub(f.At))
 		b.meters.clientFrames.Add(1)
 	}
