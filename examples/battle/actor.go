@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 )
 
 // actor runs one actor as this process, against servers that already run.
@@ -31,9 +32,9 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	}
 	r := newReport(p)
 	if o.command == "bots" {
-		var f *fleet
-		if f, err = newFleet(p, o.relayURL, o.gatewayURL); err == nil {
-			f.play(ctx, r, func() {})
+		var f *players.Fleet
+		if f, err = p.newFleet(o.relayURL, o.gatewayURL); err == nil {
+			r.played(f.Play(ctx, func() {}))
 		}
 	} else {
 		var servers []tilefence.Server

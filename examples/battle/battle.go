@@ -184,7 +184,7 @@ func (d *deployment) startHosts() error {
 
 // play lets the bots play until the battle is over, and then compares what they saw with what the owners decided.
 func (d *deployment) play(ctx context.Context) (*report, error) {
-	f, err := newFleet(d.plan, d.view, d.intents)
+	f, err := d.newFleet(d.view, d.intents)
 	if err != nil {
 		return nil, err
 	}
@@ -197,20 +197,20 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		stopChaos = d.start(d.chaos.Run)
 	}
 	stopStatus := d.start(d.tower.showStatus)
-	f.play(ctx, r, func() {
+	r.played(f.Play(ctx, func() {
 		stopChaos() // it puts right what it has broken
 		stopStatus()
 		stopLobby()
 		d.pilot.rest()
 		fmt.Fprintln(d.errs, "draining…")
-	})
+	}))
 	if d.lobby != nil {
 		if r.Lobby, err = d.lobby.report(context.WithoutCancel(ctx)); err != nil {
 			return nil, err
 		}
 	}
 	if d.chaos != nil && r.Converged {
-		r.Audited, err = f.audit(context.WithoutCancel(ctx), d.backends.Ledger)
+		r.Audited, err = f.Audit(context.WithoutCancel(ctx), d.backends.Ledger, energy, welcomeGift)
 	}
 	return r, err
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -55,7 +56,7 @@ func (d *deployment) newChaos() *chaos.Runner {
 
 // watchTile connects a client of the relay that watches the whole of a tile.
 func (d *deployment) watchTile(ctx context.Context, id fence.TileID, seen func()) (leave func(), err error) {
-	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
+	client, err := players.Dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
 		return relayclient.Dial(ctx, d.view, &relayclient.Config{HTTPClient: d.secure.player(),
 			Sync: func(relayclient.Sync) { seen() }, Reconnect: true, Logger: d.logger})
 	})

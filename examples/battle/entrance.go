@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/relay/session"
 )
@@ -288,7 +289,7 @@ func (l *lobby) leave(ctx context.Context, s match.Status) error {
 
 // guestName refuses names that look like those of bots, and what no player's name can begin with.
 func guestName(name string) error {
-	if strings.HasPrefix(name, botPrefix) || !fence.IsName(name, session.MaxActor-guestText-1) {
+	if strings.HasPrefix(name, players.Prefix) || !fence.IsName(name, session.MaxActor-guestText-1) {
 		return &fence.ArgumentError{Field: "name", Value: name, Want: "another name"}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/tile"
@@ -118,39 +119,18 @@ func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 	}
 }
 
-// tileState is what GET /state answers: the owner's own view of its tile, to compare a watcher's with.
-type tileState struct {
-	Tile    fence.TileID               `json:"tile"`
-	State   string                     `json:"state"`
-	Epoch   fence.Epoch                `json:"epoch"`
-	Seq     fence.Seq                  `json:"seq"`
-	Chain   fence.Chain                `json:"chain"`
-	Digest  string                     `json:"digest"` // of the whole tile
-	Areas   map[fence.Area]game.Digest `json:"areas"`
-	Serving bool                       `json:"serving"`
-}
-
-// agrees reports whether areas that a client sees are as the owner has them.
-func (s *tileState) agrees(seen map[fence.Area]game.Digest) bool {
-	for a, d := range seen {
-		if s.Areas[a] != d {
-			return false
-		}
-	}
-	return len(seen) > 0
-}
-
 // state reads a tile between two ticks, so that position and digest belong together.
-func (h *host) state(ctx context.Context, id fence.TileID) (tileState, error) {
+func (h *host) state(ctx context.Context, id fence.TileID) (players.OwnerState, error) {
 	p := h.Host().Processor(id)
 	if p == nil {
-		return tileState{}, &tile.RedirectError{Tile: id}
+		return players.OwnerState{}, &tile.RedirectError{Tile: id}
 	}
-	var s tileState
+	var s players.OwnerState
 	err := p.Inspect(ctx, func(r tile.Rules, at fence.Position) {
 		status, rules := p.Status(), r.(*game.Rules)
-		s = tileState{Tile: id, State: status.State.String(), Epoch: status.Epoch, Seq: at.Seq, Chain: at.Chain,
-			Digest: rules.Digest().String(), Areas: rules.Digests(), Serving: status.State == tile.Serving}
+		s = players.OwnerState{Tile: id, State: status.State.String(), Epoch: status.Epoch, Seq: at.Seq,
+			Chain: at.Chain, Digest: rules.Digest().String(), Areas: rules.Digests(),
+			Serving: status.State == tile.Serving}
 	})
 	return s, err
 }
@@ -168,7 +148,7 @@ func (h *host) handler(own http.Handler) http.Handler {
 		bounded, cancel := context.WithTimeout(r.Context(), 2*time.Second)
 		defer cancel()
 		id, err := fence.ParseTileID(r.URL.Query().Get("tile"))
-		var s tileState
+		var s players.OwnerState
 		if err == nil {
 			s, err = h.state(bounded, id)
 		}

@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"sync"
 	"sync/atomic"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/tile"
@@ -22,12 +21,7 @@ type meters struct {
 	commitLatency, tickLatency *figures.Histogram
 	lateness                   *figures.Histogram // of ticks
 	encodeLatency              *figures.Histogram
-	// Bots.
-	clientLatency             *figures.Histogram
-	clientFrames, joined      atomic.Int64
-	moves, movesFailed, cards atomic.Int64
-	orderLatency              *figures.Histogram // from sending an order to its outcome
-	outcomes                  outcomeCounts
+	players                    *players.Measures
 
 	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
 
@@ -36,28 +30,9 @@ type meters struct {
 }
 
 func newMeters() *meters {
-	return &meters{commitLatency: figures.NewHistogram(), clientLatency: figures.NewHistogram(),
+	return &meters{commitLatency: figures.NewHistogram(), players: players.NewMeasures(),
 		tickLatency: figures.NewHistogram(), encodeLatency: figures.NewHistogram(), lateness: figures.NewHistogram(),
-		orderLatency: figures.NewHistogram(), log: &battleLog{}, tracker: chaos.NewTracker(),
-		outcomes: outcomeCounts{counts: map[string]int64{}}}
-}
-
-// outcomeCounts counts actions by the outcome that their clients were told.
-type outcomeCounts struct {
-	mu     sync.Mutex
-	counts map[string]int64
-}
-
-func (o *outcomeCounts) add(outcome string) {
-	o.mu.Lock()
-	o.counts[outcome]++
-	o.mu.Unlock()
-}
-
-func (o *outcomeCounts) snapshot() map[string]int64 {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return maps.Clone(o.counts)
+		log: &battleLog{}, tracker: chaos.NewTracker()}
 }
 
 // hooks feeds the meters from a tile processor of the host at a contact.

@@ -21,8 +21,8 @@ func (p *plan) cut() (figures.Set, error) {
 		return figures.Set{}, err
 	}
 	return figures.Set{Counters: figures.Flatten(flat), Histograms: map[string]figures.Sample{
-		"commit": m.commitLatency.Cut(), "commit_to_client": m.clientLatency.Cut(), "lateness": m.lateness.Cut(),
-		"tick": m.tickLatency.Cut(), "encode": m.encodeLatency.Cut(), "order": m.orderLatency.Cut(),
+		"commit": m.commitLatency.Cut(), "commit_to_client": m.players.Latency.Cut(), "lateness": m.lateness.Cut(),
+		"tick": m.tickLatency.Cut(), "encode": m.encodeLatency.Cut(), "order": m.players.OrderLatency.Cut(),
 	}}, nil
 }
 

@@ -25,7 +25,7 @@ func TestCutsAreWindows(t *testing.T) {
 		hooks.Ticked(tile.TickInfo{})
 	}
 	p.meters.lateness.Record(time.Second)
-	p.meters.outcomes.add("applied")
+	p.meters.players.Outcomes.Add("applied")
 	var out bytes.Buffer
 	require.NoError(t, figures.Obey(strings.NewReader("cut\ncut\n"), &out, p.cut))
 	var first, second figures.Set

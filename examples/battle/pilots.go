@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/stream"
@@ -50,7 +51,7 @@ func (d *deployment) newPilots() *pilots {
 		calls: map[string]*faultinject.Line{}, bill: map[string]int64{}}
 	for i := range min(d.options.pilots*len(d.world), d.options.clients) {
 		id := d.world[i%len(d.world)]
-		p.ships[id] = append(p.ships[id], botName(i))
+		p.ships[id] = append(p.ships[id], players.Name(i))
 	}
 	return p
 }

@@ -17,11 +17,11 @@ import (
 func TestPilots(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-tiles", "2", "-hosts", "2", "-tick", "50ms", "-clients", "8", "-lobby", "0")
-	f, err := newFleet(d.plan, d.view, d.intents)
+	f, err := d.newFleet(d.view, d.intents)
 	require.NoError(t, err)
 	ctx, over := context.WithCancel(t.Context())
 	played := make(chan error, 1)
-	go func() { played <- f.run(ctx, ctx) }()
+	go func() { played <- f.Run(ctx, ctx) }()
 	waittest.Until(t, func() bool { return d.pilot.status().Running > 0 }, time.Minute, 10*time.Millisecond)
 	d.pilot.mu.Lock()
 	w := d.pilot.workers[0]

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -36,13 +38,39 @@ func (p *plan) token(actor, ticket string, life time.Duration) (string, error) {
 	return game.PlayerKeys(p.options.secret).Sign(who)
 }
 
-// tokenFunc returns a token that is valid now.
-type tokenFunc func(context.Context) (string, error)
-
 // credentials are what a bot shows: a token, or without a secret its name in the URL.
-func (p *plan) credentials(address, actor string) (string, tokenFunc) {
+func (p *plan) credentials(address, actor string) (string, players.TokenFunc) {
 	if p.options.secret == "" {
 		return address + "?" + url.Values{"actor": {actor}}.Encode(), nil
 	}
 	return address, func(context.Context) (string, error) { return p.token(actor, "", game.TokenLife) }
+}
+
+// playing is what bots of this process know of the battle, and report to.
+func (p *plan) playing(relayURL, gatewayURL string) *players.Config {
+	o := p.options
+	return &players.Config{Relay: relayURL, Gateway: gatewayURL, Tick: o.tick, Seed: o.seed, DrawEvery: o.drawEvery,
+		DealLater: o.dealLater, HTTP: p.secure.player(), Credentials: p.credentials, Owner: p.ownerState,
+		Delivered: p.meters.tracker.Delivered, Fail: p.fail,
+		Failed:   func(ctx context.Context) bool { return failed(ctx) != nil },
+		Measures: p.meters.players, Logger: p.logger}
+}
+
+// newFleet makes the bots of this process.
+func (p *plan) newFleet(relayURL, gatewayURL string) (*players.Fleet, error) {
+	p.wantFiles(2 * p.options.clients)
+	f, err := players.New(p.options.clients, p.world, p.playing(relayURL, gatewayURL))
+	if err == nil {
+		p.fleet.Store(f) // the page reads it while the battle begins
+	}
+	return f, err
+}
+
+// ownerState asks the tile's owner for its state, at the contact the owner hash names.
+func (p *plan) ownerState(ctx context.Context, id fence.TileID) (players.OwnerState, error) {
+	o, err := p.backends.Store.Owner(ctx, id)
+	if err != nil {
+		return players.OwnerState{}, err
+	}
+	return players.ReadState(ctx, p.secure.actor(), p.secure.url("http", o.Contact), id)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	random "math/rand/v2"
 	"net/http"
 	"time"
@@ -16,17 +15,16 @@ import (
 	"github.com/coder/websocket/wsjson"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tilefence/tilefence/examples/battle/game"
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // queuer is a player, or two friends, who come through the lobby again and again: they ask for a match at the entrance,
 // follow their ticket, play for a while on the tile that they get, and leave.
 type queuer struct {
 	*plan
+	cfg      *players.Config
 	entrance string // URL of the lobby
 	number   uint64
 	guests   []guestView // with names to sign in under, and then as the lobby has named them; the first one asks
@@ -36,22 +34,23 @@ type queuer struct {
 
 // Habits of queuers.
 const (
-	pairEvery   = 4  // one in so many comes with a friend
-	cancelOne   = 8  // one ticket in so many is cancelled before long
-	missOne     = 15 // one seat in so many is not taken in time
-	playAtLeast = 6 * time.Second
-	playAtMost  = 16 * time.Second
-	leaveWithin = 10 * time.Second
+	pairEvery      = 4  // one in so many comes with a friend
+	cancelOne      = 8  // one ticket in so many is cancelled before long
+	missOne        = 15 // one seat in so many is not taken in time
+	playAtLeast    = 6 * time.Second
+	playAtMost     = 16 * time.Second
+	leaveWithin    = 10 * time.Second
+	requestTimeout = 3 * time.Second
 )
 
 // queueUp lets the players of the lobby come and go until ctx ends.
 func (l *lobby) queueUp(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// Their own meters: the battle's figures are those of its own bots.
-	own := &plan{options: l.options, backends: l.backends, world: l.world, meters: newMeters(), logger: l.logger,
-		errs: io.Discard, fail: l.plan.fail, secure: l.secure}
+	own := l.playing(l.view, l.intents)
+	own.Measures, own.Delivered = players.NewMeasures(), nil // the battle's figures are those of its own bots
 	for i := range l.options.lobby {
-		q := &queuer{plan: own, entrance: l.secure.url("http", l.watchers.Addr().String()), number: uint64(i),
+		q := &queuer{plan: l.plan, cfg: own, entrance: l.secure.url("http", l.watchers.Addr().String()),
+			number: uint64(i),
 			guests: []guestView{{Actor: fmt.Sprintf("guest%03d", i)}},
 			rng:    random.New(random.NewPCG(l.options.seed, 0x10bb9<<32|uint64(i)))}
 		q.rating = 1500 + int(200*q.rng.NormFloat64())
@@ -141,7 +140,7 @@ func (q *queuer) play(ctx context.Context, t ticketView) bool {
 		g.Go(func() error {
 			b, err := q.bot(guest, t)
 			if err == nil {
-				err = b.run(stay, stay, t.Relay, t.Gateway, begun)
+				err = b.Visit(stay, t.Relay, t.Gateway)
 			}
 			return err
 		})
@@ -152,31 +151,15 @@ func (q *queuer) play(ctx context.Context, t ticketView) bool {
 	return q.insist(leaving, q.guests[0].Token, http.MethodPost, ticketPath+t.ID+"/leave", nil, nil)
 }
 
-// begun is for bots that need not wait for others.
-func begun() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}
-
-// bot makes a bot for a guest's seat. It has no cards, so nothing of it is in the ledger but its welcome.
-func (q *queuer) bot(guest guestView, t ticketView) (*bot, error) {
-	ground, err := region.Of(t.Tile)
-	if err != nil {
-		return nil, err
-	}
-	view, err := game.NewView(ground)
-	if err != nil {
-		return nil, err
-	}
-	brain := game.NewBot(guest.Actor, ground, q.options.seed+q.number, &game.BotConfig{FirstDraw: fence.Tick(1) << 40})
-	return &bot{plan: q.plan, actor: guest.Actor, tile: t.Tile, brain: brain, view: view,
-		watch: func(context.Context) (string, error) { return guest.Token, nil },
-		act: func(ctx context.Context) (string, error) {
+// bot makes a bot for a guest's seat.
+func (q *queuer) bot(guest guestView, t ticketView) (*players.Bot, error) {
+	return players.NewGuest(guest.Actor, t.Tile, q.options.seed+q.number,
+		func(context.Context) (string, error) { return guest.Token, nil },
+		func(ctx context.Context) (string, error) {
 			var own ticketView
 			_, err := q.send(ctx, guest.Token, http.MethodGet, ticketPath+t.ID, nil, &own)
 			return own.Token, err
-		}}, nil
+		}, q.cfg)
 }
 
 // insist sends a guest's request to the entrance until it is answered: each may be repeated. It reports whether the
@@ -195,7 +178,7 @@ func (q *queuer) insist(ctx context.Context, token, method, path string, body, a
 
 // send sends a request once, and reads its answer unless that is nil or a refusal.
 func (q *queuer) send(ctx context.Context, token, method, path string, body, answer any) (status int, err error) {
-	bounded, cancel := context.WithTimeout(ctx, orderTimeout)
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	text, err := json.Marshal(body)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
 )
@@ -56,6 +57,11 @@ type report struct {
 	Why       string `json:"why_not,omitempty"`
 }
 
+// played takes how the battle ended for the bots.
+func (r *report) played(end players.Result) {
+	r.Seconds, r.Converged, r.Why = end.Played.Seconds(), end.Converged, end.Why
+}
+
 func newReport(p *plan) *report {
 	return &report{Stack: cmp.Or(p.options.command, p.options.stack), Tiles: len(p.world), Clients: p.options.clients,
 		TickMs: float64(p.options.tick) / float64(time.Millisecond)}
@@ -64,14 +70,15 @@ func newReport(p *plan) *report {
 // fill takes the figures of one process.
 func (r *report) fill(p *plan) (err error) {
 	m := p.meters
-	r.CommitLatency, r.CommitToClient = m.commitLatency.Latency(), m.clientLatency.Latency()
+	r.CommitLatency, r.CommitToClient = m.commitLatency.Latency(), m.players.Latency.Latency()
 	r.TickLatency, r.SnapshotEncode = m.tickLatency.Latency(), m.encodeLatency.Latency()
-	r.TickLateness, r.OrderLatency = m.lateness.Latency(), m.orderLatency.Latency()
-	r.ClientFrames, r.Joined = m.clientFrames.Load(), m.joined.Load()
-	r.Moves, r.MovesFailed, r.Cards = m.moves.Load(), m.movesFailed.Load(), m.cards.Load()
-	r.Ledger, r.Routing = m.outcomes.snapshot(), m.routing()
+	r.TickLateness, r.OrderLatency = m.lateness.Latency(), m.players.OrderLatency.Latency()
+	r.ClientFrames, r.Joined = m.players.Frames.Load(), m.players.Joined.Load()
+	r.Moves, r.MovesFailed = m.players.Moves.Load(), m.players.MovesFailed.Load()
+	r.Cards = m.players.Cards.Load()
+	r.Ledger, r.Routing = m.players.Outcomes.Counts(), m.routing()
 	if f := p.fleet.Load(); f != nil {
-		s := f.stats()
+		s := f.Stats()
 		r.GapsClient, r.RepairsClient, r.ClientBytes = s.Gaps, s.Repaired, s.Bytes
 		r.ClientSyncs, r.ClientResyncs, r.ClientCorrupt = s.Syncs, s.Resyncs, s.Corrupt
 	}

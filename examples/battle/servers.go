@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
@@ -48,9 +49,9 @@ type plan struct {
 	secure    *secured               // nil: nothing is encrypted
 	decisions *tilefence.DecisionLog // nil: they are not logged
 
-	lobby *lobby                // of this process, or nil
-	pilot *pilots               // the same
-	fleet atomic.Pointer[fleet] // the same
+	lobby *lobby                        // of this process, or nil
+	pilot *pilots                       // the same
+	fleet atomic.Pointer[players.Fleet] // the same
 
 	parts []tilefence.Server // of this process, whose health is asked
 }
@@ -232,7 +233,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		return nil, err
 	}
 	enter := func(ctx context.Context, who session.Identity) error {
-		if p.lobby != nil && !strings.HasPrefix(who.Actor, botPrefix) { // a player from the lobby takes the seat
+		if p.lobby != nil && !strings.HasPrefix(who.Actor, players.Prefix) { // a player from the lobby takes the seat
 			if err := p.lobby.sit(ctx, who.Value); err != nil {
 				return err
 			}

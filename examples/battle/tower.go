@@ -75,10 +75,10 @@ func (r *rate) of(v float64) float64 {
 
 func (t *tower) look(ctx context.Context, n totals, per *rates) {
 	old := t.Status()
-	l, r := t.meters.clientLatency.Recent(), t.relay.Stats()
+	l, r := t.meters.players.Latency.Recent(), t.relay.Stats()
 	var clients relayclient.Stats
 	if f := t.fleet.Load(); f != nil {
-		clients = f.stats()
+		clients = f.Stats()
 	}
 	s := spectator.Status{At: time.Now().UnixMilli(), Watchers: r.Clients, Bots: t.bots,
 		Commits: per.commits.of(n["tile_commit_seconds"]), Events: per.events.of(n["tile_events_total"]),
@@ -88,7 +88,7 @@ func (t *tower) look(ctx context.Context, n totals, per *rates) {
 		Gaps:    clients.Gaps + r.Gaps,
 		Repairs: clients.Repaired + uint64(n["relay_repair_seconds/tail"]+n["relay_repair_seconds/full"]),
 		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
-	bytes, frames := per.bytes.of(float64(clients.Bytes)), per.frames.of(float64(t.meters.clientFrames.Load()))
+	bytes, frames := per.bytes.of(float64(clients.Bytes)), per.frames.of(float64(t.meters.players.Frames.Load()))
 	if frames > 1 {
 		s.BytesPerTick = bytes / frames
 	}

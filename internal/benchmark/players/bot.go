@@ -1,4 +1,4 @@
-package main
+package players
 
 import (
 	"context"
@@ -14,21 +14,22 @@ import (
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/region"
 )
 
-// bot is one client: a watcher of what it can see of its tile through the relay, and a player through the gateway. It
-// knows nothing but what these two tell it.
-type bot struct {
-	*plan
-	actor string
-	tile  fence.TileID
-	brain *game.Bot
-	relay *relayclient.Client
-	door  *gatewayws.Client
-	cards []playedCard  // in the order of play; read when the battle is over
-	phase time.Duration // of its ticks: bots that begin together do not act together
+// Bot is one client: a watcher of what it can see of its tile through the relay, and a player through the gateway. It
+// knows nothing but what these two report.
+type Bot struct {
+	cfg    *Config
+	actor  string
+	tile   fence.TileID
+	brain  *game.Bot
+	relay  *relayclient.Client
+	player *gatewayws.Client
+	cards  []playedCard  // in the order of play; read when the battle is over
+	phase  time.Duration // of its ticks: bots that begin together do not act together
 
-	watch, act tokenFunc // of a guest who came through the lobby, for relay and gateway; else nil
+	watch, act TokenFunc // of a guest who came through the lobby, for relay and gateway; else nil
 
 	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
 	view   *game.View
@@ -38,41 +39,70 @@ type bot struct {
 	broken error     // the view could not be folded
 }
 
-// playedCard is a card, and the outcome that its player was told.
+// playedCard is a card, and the outcome that its player got.
 type playedCard struct {
-	id   string
-	told stream.Outcome // zero: none
+	id      string
+	outcome stream.Outcome // zero: none
 }
 
-// botName is the actor of a bot.
-func botName(i int) string { return fmt.Sprintf("%s%04d", botPrefix, i) }
+// Prefix begins the actors of bots.
+const Prefix = "bot"
 
-const botPrefix = "bot"
+// Name is the actor of a bot.
+func Name(i int) string { return fmt.Sprintf("%s%04d", Prefix, i) }
 
-func newBot(i int, id fence.TileID, ground game.Ground, p *plan) (*bot, error) {
+func newBot(i int, id fence.TileID, ground game.Ground, cfg *Config) (*Bot, error) {
+	habits := &game.BotConfig{DrawEvery: fence.Tick(cfg.DrawEvery)}
+	if cfg.DealLater {
+		habits.FirstDraw = 1 + fence.Tick(i%cfg.DrawEvery)
+	}
+	b, err := newPlayer(Name(i), id, ground, cfg.Seed+uint64(i), habits, cfg)
+	if err == nil {
+		b.phase = cfg.Tick * time.Duration(i*617%1000) / 1000
+	}
+	return b, err
+}
+
+// NewGuest makes a bot for a guest who came through the lobby, with the tokens for relay and gateway. It has no cards,
+// so nothing of it is in the ledger but its welcome.
+func NewGuest(actor string, id fence.TileID, seed uint64, watch, act TokenFunc, cfg *Config) (*Bot, error) {
+	ground, err := region.Of(id)
+	if err != nil {
+		return nil, err
+	}
+	b, err := newPlayer(actor, id, ground, seed, &game.BotConfig{FirstDraw: fence.Tick(1) << 40}, cfg)
+	if err == nil {
+		b.watch, b.act = watch, act
+	}
+	return b, err
+}
+
+func newPlayer(
+	actor string, id fence.TileID, ground game.Ground, seed uint64, habits *game.BotConfig, cfg *Config,
+) (*Bot, error) {
 	view, err := game.NewView(ground)
 	if err != nil {
 		return nil, err
 	}
-	actor := botName(i)
-	habits := &game.BotConfig{DrawEvery: fence.Tick(p.options.drawEvery)}
-	if p.options.dealLater {
-		habits.FirstDraw = 1 + fence.Tick(i%p.options.drawEvery)
-	}
-	brain := game.NewBot(actor, ground, p.options.seed+uint64(i), habits)
-	return &bot{plan: p, actor: actor, tile: id, brain: brain, view: view,
-		phase: p.options.tick * time.Duration(i*617%1000) / 1000}, nil
+	return &Bot{cfg: cfg, actor: actor, tile: id, brain: game.NewBot(actor, ground, seed, habits), view: view}, nil
+}
+
+// Visit lets a guest play until ctx ends, at these URLs.
+func (b *Bot) Visit(ctx context.Context, relayURL, gatewayURL string) error {
+	begin := make(chan struct{})
+	close(begin) // it waits for no other
+	return b.run(ctx, ctx, relayURL, gatewayURL, func() <-chan struct{} { return begin })
 }
 
 // run connects and calls joined, which says when to begin. It watches and plays until playing ends, then only watches
 // until ctx ends.
-func (b *bot) run(
+func (b *Bot) run(
 	ctx, playing context.Context, relayURL, gatewayURL string, joined func() (begin <-chan struct{}),
 ) error {
-	client, err := dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
+	client, err := Dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
 		address, token := b.show(relayURL, b.watch)
-		return relayclient.Dial(ctx, address, &relayclient.Config{Token: token, HTTPClient: b.secure.player(),
-			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.logger})
+		return relayclient.Dial(ctx, address, &relayclient.Config{Token: token, HTTPClient: b.cfg.HTTP,
+			Sync: b.onSync, Frame: b.onFrame, Reconnect: true, Logger: b.cfg.Logger})
 	})
 	if err != nil {
 		return fmt.Errorf("%s: relay: %w", b.actor, err)
@@ -81,16 +111,16 @@ func (b *bot) run(
 	b.mu.Lock()
 	b.relay = client
 	b.mu.Unlock()
-	if b.door, err = dial(ctx, func(ctx context.Context) (*gatewayws.Client, error) {
+	if b.player, err = Dial(ctx, func(ctx context.Context) (*gatewayws.Client, error) {
 		return b.enter(ctx, gatewayURL)
 	}); err != nil {
 		return fmt.Errorf("%s: gateway: %w", b.actor, err)
 	}
-	defer func() { _ = b.door.Close() }() // the battle is over
+	defer func() { _ = b.player.Close() }() // the battle is over
 	if err := b.look(ctx); err != nil {
 		return err
 	}
-	b.meters.joined.Add(1)
+	b.cfg.Measures.Joined.Add(1)
 	select {
 	case <-joined():
 	case <-playing.Done():
@@ -103,17 +133,17 @@ func (b *bot) run(
 }
 
 // show is what the bot shows at an address: the token of a guest, or a bot's.
-func (b *bot) show(address string, guest tokenFunc) (string, tokenFunc) {
+func (b *Bot) show(address string, guest TokenFunc) (string, TokenFunc) {
 	if guest != nil {
 		return address, guest
 	}
-	return b.credentials(address, b.actor)
+	return b.cfg.Credentials(address, b.actor)
 }
 
 // enter connects to the gateway.
-func (b *bot) enter(ctx context.Context, gatewayURL string) (*gatewayws.Client, error) {
+func (b *Bot) enter(ctx context.Context, gatewayURL string) (*gatewayws.Client, error) {
 	address, token := b.show(gatewayURL, b.act)
-	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token, HTTPClient: b.secure.player()})
+	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token, HTTPClient: b.cfg.HTTP})
 }
 
 // joinAttempts is how often a bot tries to connect, after pauses of 100 ms more each time; joinTimeout is how long it
@@ -123,9 +153,9 @@ const (
 	joinTimeout  = 10 * time.Second
 )
 
-// dial connects. It tries again a few times: something may be broken just now, or thousands join at once, and a
+// Dial connects. It tries again a few times: something may be broken just now, or thousands join at once, and a
 // handshake then fails or hangs.
-func dial[T any](ctx context.Context, connect func(context.Context) (T, error)) (client T, err error) {
+func Dial[T any](ctx context.Context, connect func(context.Context) (T, error)) (client T, err error) {
 	for attempt := range joinAttempts {
 		limited, cancel := context.WithTimeout(ctx, joinTimeout)
 		client, err = connect(limited)
@@ -140,7 +170,7 @@ func dial[T any](ctx context.Context, connect func(context.Context) (T, error)) 
 
 // look watches what the brain wants to see now. What is left out is forgotten before the relay hears of it, so that
 // nothing in the view can grow old.
-func (b *bot) look(ctx context.Context) error {
+func (b *Bot) look(ctx context.Context) error {
 	b.mu.Lock()
 	want := b.brain.Viewport(b.view)
 	same := b.areas == fence.Areas(want...)
@@ -158,11 +188,11 @@ func (b *bot) look(ctx context.Context) error {
 
 // play lets the brain decide once a tick and sends its orders one at a time, as a person would. It keeps
 // its own time, at the pace that the tile announces: a quiet tile sends no frames to go by.
-func (b *bot) play(ctx context.Context, gatewayURL string) error {
+func (b *Bot) play(ctx context.Context, gatewayURL string) error {
 	wait.For(ctx, b.phase)
-	ticker := time.NewTicker(b.options.tick)
+	ticker := time.NewTicker(b.cfg.Tick)
 	defer ticker.Stop()
-	every := b.options.tick
+	every := b.cfg.Tick
 	for tick := fence.Tick(1); ; tick++ {
 		select {
 		case <-ctx.Done():
@@ -186,16 +216,16 @@ func (b *bot) play(ctx context.Context, gatewayURL string) error {
 		request := gatewayws.Request{Tile: b.tile, Kind: admission.Move, Body: o.Encode()}
 		if o.Kind.Card() {
 			request.Kind, request.Action = admission.Act, admission.NewActionID()
-			b.meters.cards.Add(1)
+			b.cfg.Measures.Cards.Add(1)
 		} else {
-			b.meters.moves.Add(1)
+			b.cfg.Measures.Moves.Add(1)
 		}
 		b.send(gatewayURL, request)
 	}
 }
 
 // interval is how long a tick lasts, as far as the bot was told.
-func (b *bot) interval() time.Duration { return time.Duration(b.view.Pace() * float64(b.options.tick)) }
+func (b *Bot) interval() time.Duration { return time.Duration(b.view.Pace() * float64(b.cfg.Tick)) }
 
 // orderTimeout is how long a bot waits for an outcome before it asks again.
 const orderTimeout = 3 * time.Second
@@ -205,45 +235,45 @@ const insistFor = 5 * time.Minute
 
 // send presents an order until it has an outcome, also when playing has ended meanwhile. A card is presented again
 // under the same action ID. A move that fails is forgotten; the next tick brings another.
-func (b *bot) send(gatewayURL string, r gatewayws.Request) {
+func (b *Bot) send(gatewayURL string, r gatewayws.Request) {
 	pause := 50 * time.Millisecond
 	for end := time.Now().Add(insistFor); time.Now().Before(end); pause = min(2*pause, time.Second) {
 		outcome, err := b.present(gatewayURL, r)
 		switch {
 		case err == nil && r.Action != "":
-			b.meters.outcomes.add(outcome.String())
+			b.cfg.Measures.Outcomes.Add(outcome.String())
 			b.cards = append(b.cards, playedCard{r.Action, outcome})
 			return
 		case err == nil:
 			return
 		case r.Action == "" || errors.Is(err, fence.ErrInvalidArgument):
-			b.meters.movesFailed.Add(1)
+			b.cfg.Measures.MovesFailed.Add(1)
 			return
 		}
 		time.Sleep(pause)
 	}
-	b.meters.outcomes.add("unanswered")
+	b.cfg.Measures.Outcomes.Add("unanswered")
 	b.cards = append(b.cards, playedCard{id: r.Action})
 }
 
 // present presents an order once, over another connection if the last one was lost.
-func (b *bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, error) {
+func (b *Bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), orderTimeout)
 	defer cancel()
 	began := time.Now()
-	answer, err := b.door.Do(ctx, r)
-	b.meters.orderLatency.Record(time.Since(began))
+	answer, err := b.player.Do(ctx, r)
+	b.cfg.Measures.OrderLatency.Record(time.Since(began))
 	if errors.Is(err, gatewayws.ErrDisconnected) {
 		var again *gatewayws.Client
 		if again, err = b.enter(ctx, gatewayURL); err == nil {
-			b.door = again
+			b.player = again
 			answer, err = again.Do(ctx, r)
 		}
 	}
 	return answer.Outcome, err
 }
 
-func (b *bot) onSync(s relayclient.Sync) {
+func (b *Bot) onSync(s relayclient.Sync) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	areas := s.Areas.And(b.areas) // not what it has left since
@@ -257,7 +287,7 @@ func (b *bot) onSync(s relayclient.Sync) {
 	b.at, b.synced = s.Snapshot.Position, s.Position.Seq
 }
 
-func (b *bot) onFrame(f fence.Entry) {
+func (b *Bot) onFrame(f fence.Entry) {
 	now := time.Now()
 	b.mu.Lock()
 	if err := b.view.Apply(&f); err != nil {
@@ -269,15 +299,17 @@ func (b *bot) onFrame(f fence.Entry) {
 	}
 	b.mu.Unlock()
 	if news {
-		b.meters.tracker.Delivered(b.tile, f.At)
-		b.meters.clientLatency.Record(now.Sub(f.At))
-		b.meters.clientFrames.Add(1)
+		if b.cfg.Delivered != nil {
+			b.cfg.Delivered(b.tile, f.At)
+		}
+		b.cfg.Measures.Latency.Record(now.Sub(f.At))
+		b.cfg.Measures.Frames.Add(1)
 	}
 }
 
 // differs says how what the bot sees differs from its owner's state; nothing if it does not. What it sees must be the
 // areas that it watches.
-func (b *bot) differs(owner *tileState) string {
+func (b *Bot) differs(owner *OwnerState) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	broken := b.broken
@@ -293,7 +325,7 @@ func (b *bot) differs(owner *tileState) string {
 }
 
 // stats are the counters of the bot's connection to the relay; zero before there is one.
-func (b *bot) stats() relayclient.Stats {
+func (b *Bot) stats() relayclient.Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.relay == nil {

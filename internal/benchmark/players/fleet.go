@@ -1,56 +1,46 @@
-package main
+package players
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/tile/region"
 )
 
-// fleet is all bots of a process.
-type fleet struct {
-	*plan
-	bots       []*bot
-	relayURL   string
-	gatewayURL string
+// Fleet is all bots of a process.
+type Fleet struct {
+	cfg  *Config
+	bots []*Bot
 }
 
-func newFleet(p *plan, relayURL, gatewayURL string) (*fleet, error) {
-	world := p.world
-	grounds := make([]game.Ground, len(world))
-	for i, id := range world {
-		r, err := region.Of(id)
+// New makes so many bots, which share the tiles of a world.
+func New(n int, world []fence.TileID, cfg *Config) (*Fleet, error) {
+	f := &Fleet{cfg: cfg}
+	for i := range n {
+		id := world[i%len(world)]
+		ground, err := region.Of(id)
 		if err != nil {
 			return nil, err
 		}
-		grounds[i] = r
-	}
-	f := &fleet{plan: p, relayURL: relayURL, gatewayURL: gatewayURL}
-	p.wantFiles(2 * p.options.clients)
-	for i := range p.options.clients {
-		b, err := newBot(i, world[i%len(world)], grounds[i%len(world)], p)
+		b, err := newBot(i, id, ground, cfg)
 		if err != nil {
 			return nil, err
 		}
 		f.bots = append(f.bots, b)
 	}
-	p.fleet.Store(f) // the page reads it while the battle begins
 	return f, nil
 }
 
-// stats are the counters of all connections to relays.
-func (f *fleet) stats() (sum relayclient.Stats) {
+// Stats are the counters of all connections to relays.
+func (f *Fleet) Stats() (sum relayclient.Stats) {
 	for _, b := range f.bots {
 		s := b.stats()
 		sum.Bytes += s.Bytes
@@ -63,19 +53,35 @@ func (f *fleet) stats() (sum relayclient.Stats) {
 	return sum
 }
 
-// play lets the bots play until ctx ends, calls over, and compares what they saw with what the owners decided.
-func (f *fleet) play(ctx context.Context, r *report, over func()) {
+// Result is how a battle ended for its bots.
+type Result struct {
+	Played    time.Duration
+	Converged bool   // the view of every bot equals the state of its tile's owner
+	Why       string // not
+}
+
+// Play lets the bots play until ctx ends, calls over, and compares what they saw with what the owners decided, unless
+// the battle has failed.
+func (f *Fleet) Play(ctx context.Context, over func()) (r Result) {
 	began := time.Now()
 	playing, stopPlaying := context.WithCancel(context.Background())
-	stopBots := f.start(func(ctx context.Context) error { return f.run(ctx, playing) })
+	watching, stopWatching := context.WithCancel(context.Background())
+	var bots sync.WaitGroup
+	bots.Go(func() {
+		if err := f.Run(watching, playing); err != nil {
+			f.cfg.Fail(err)
+		}
+	})
 	<-ctx.Done()
 	over()
 	stopPlaying()
-	r.Seconds = time.Since(began).Seconds()
-	if failed(ctx) == nil {
+	r.Played = time.Since(began)
+	if !f.cfg.Failed(ctx) {
 		r.Converged, r.Why = f.converged(context.WithoutCancel(ctx))
 	}
-	stopBots()
+	stopWatching()
+	bots.Wait()
+	return r
 }
 
 // joinEvery spaces the bots' arrivals: a thousand join in two seconds. No more than joinAtOnce are on their way, since
@@ -86,8 +92,8 @@ const (
 	joinAtOnce = 16
 )
 
-// run plays until playing ends and watches until ctx ends.
-func (f *fleet) run(ctx, playing context.Context) error {
+// Run lets the bots play until playing ends and watch until ctx ends.
+func (f *Fleet) Run(ctx, playing context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	joining, begin := make(chan struct{}, joinAtOnce), make(chan struct{})
 	var left atomic.Int64
@@ -106,7 +112,7 @@ func (f *fleet) run(ctx, playing context.Context) error {
 				return begin
 			})
 			defer joined()
-			if err := b.run(ctx, playing, f.relayURL, f.gatewayURL, joined); ctx.Err() == nil {
+			if err := b.run(ctx, playing, f.cfg.Relay, f.cfg.Gateway, joined); ctx.Err() == nil {
 				return err
 			}
 			return nil // told to leave while it was still joining
@@ -124,19 +130,19 @@ const convergeWithin = 45 * time.Second
 
 // converged compares the areas that every bot sees with its tile's owner, at the same position, until all agree or
 // time is up. A ship may still return by itself, so owner and watchers are read again until they meet.
-func (f *fleet) converged(ctx context.Context) (bool, string) {
+func (f *Fleet) converged(ctx context.Context) (bool, string) {
 	ctx, cancel := context.WithTimeout(ctx, convergeWithin)
 	defer cancel()
 	open := f.bots
 	var why string
 	for len(open) > 0 {
-		owners := map[fence.TileID]tileState{}
-		var still []*bot
+		owners := map[fence.TileID]OwnerState{}
+		var still []*Bot
 		for _, b := range open {
 			owner, ok := owners[b.tile]
 			if !ok {
 				var err error
-				if owner, err = f.ownerState(ctx, b.tile); err != nil {
+				if owner, err = f.cfg.Owner(ctx, b.tile); err != nil {
 					why = fmt.Sprintf("tile %s: its owner does not say its state: %v", b.tile, err)
 				}
 				owners[b.tile] = owner
@@ -153,28 +159,4 @@ func (f *fleet) converged(ctx context.Context) (bool, string) {
 		}
 	}
 	return true, ""
-}
-
-// ownerState asks the tile's owner for its state, at the contact the owner hash names.
-func (f *fleet) ownerState(ctx context.Context, id fence.TileID) (tileState, error) {
-	o, err := f.backends.Store.Owner(ctx, id)
-	if err != nil {
-		return tileState{}, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		f.secure.url("http", o.Contact+"/state?tile="+id.String()), nil)
-	if err != nil {
-		return tileState{}, err
-	}
-	response, err := f.secure.actor().Do(request)
-	if err != nil {
-		return tileState{}, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return tileState{}, fmt.Errorf("%s answers %s", o.Contact, response.Status)
-	}
-	var s tileState
-	err = json.NewDecoder(response.Body).Decode(&s)
-	return s, err
 }

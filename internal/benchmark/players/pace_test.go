@@ -1,4 +1,4 @@
-package main
+package players
 
 import (
 	"testing"
@@ -21,8 +21,8 @@ func TestBotsKeepPace(t *testing.T) {
 	require.NoError(t, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(t, err)
-	b, err := newBot(0, world[0], ground, &plan{options: &options{tick: 100 * time.Millisecond,
-		botOptions: botOptions{drawEvery: 10}}, meters: newMeters()})
+	b, err := newBot(0, world[0], ground, &Config{Tick: 100 * time.Millisecond, DrawEvery: 10,
+		Measures: NewMeasures()})
 	require.NoError(t, err)
 	assert.Equal(t, 100*time.Millisecond, b.interval())
 	for _, pace := range []float64{2, 1} {
