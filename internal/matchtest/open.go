@@ -178,6 +178,35 @@ func raceForOne(s scene) {
 	require.EqualValues(s, 10, s.depth().Waiting)
 }
 
+// notes: the first ticket that is noted stays, for its time, unless the one that comes names it; its age counts from
+// when it was noted first.
+func notes(s scene) {
+	hold := func(ticket, instead string, lasts time.Duration) match.Held {
+		s.Helper()
+		h, err := s.Backend.Hold(s.Context(), s.pool+"/players-0",
+			match.Hold{Player: "ann", Ticket: ticket, Instead: instead, For: lasts})
+		require.NoError(s, err)
+		return h
+	}
+	began := time.Now()
+	require.Equal(s, "a", hold("a", "", time.Minute).Ticket)
+	time.Sleep(60 * time.Millisecond)
+	require.Equal(s, "a", hold("a", "", time.Minute).Ticket)
+	h := hold("b", "c", time.Minute)
+	require.Equal(s, "a", h.Ticket)
+	require.GreaterOrEqual(s, h.Age, 50*time.Millisecond)
+	require.LessOrEqual(s, h.Age, time.Since(began)+5*time.Millisecond)
+	began = time.Now()
+	h = hold("b", "a", time.Minute)
+	require.Equal(s, "b", h.Ticket)
+	require.LessOrEqual(s, h.Age, time.Since(began)+5*time.Millisecond)
+	require.Equal(s, "b", hold("a", "", 0).Ticket, "not its own")
+	hold("b", "", 0)
+	require.Equal(s, "c", hold("c", "", 50*time.Millisecond).Ticket)
+	time.Sleep(100 * time.Millisecond)
+	require.Equal(s, "d", hold("d", "", time.Minute).Ticket)
+}
+
 // split is a lobby of the scene's queue in eight shards.
 func (s scene) split() (*match.Lobby, string) {
 	s.Helper()

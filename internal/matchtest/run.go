@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 		{"Open/while-seats-are-held", openWhileHeld},
 		{"Open/comes-back-bounded", lapsedThrice},
 		{"Open/race", raceForOne},
+		{"Open/notes", notes},
 		{"Open/race-over-shards", raceOverShards},
 		{"Open/parties-over-shards", partiesOverShards},
 		{"Open/room-and-sources", room},
