@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -190,11 +191,13 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILEFENCE_DYNAMODB"),
 		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
 			"($TILEFENCE_DYNAMODB)")
-	f.StringVar(&o.checkpoints, "checkpoints", "tilefence-checkpoints", "the checkpoint store's `table`")
+	f.StringVar(&o.checkpoints, "checkpoints", "",
+		"the checkpoint store's `table` (default <world>-checkpoints, without a world's name tilefence-checkpoints)")
 	f.StringVar(&o.inspector, "inspector", os.Getenv("TILEFENCE_INSPECTOR"),
 		"inspect: `URL` of a running server's inspector; $TILEFENCE_INSPECTOR_TOKEN is sent as Authorization: Bearer "+
 			"($TILEFENCE_INSPECTOR)")
-	f.StringVar(&o.ledger, "ledger", "tilefence-ledger", "the ledger's `table` in DynamoDB, or sqlite: and a file")
+	f.StringVar(&o.ledger, "ledger", "", "the ledger's `table` in DynamoDB, or sqlite: and a file (default "+
+		"<world>-ledger, without a world's name tilefence-ledger)")
 	f.DurationVar(&o.older, "older", tile.DefaultRetryWindow, "ledger: admitted so long ago")
 	f.BoolVar(&o.json, "json", false, "one JSON object a line")
 	f.BoolVar(&o.blob, "blob", false, "checkpoint show: the blob itself, to standard output")
@@ -222,6 +225,9 @@ func parse(args []string, errs io.Writer) (*options, error) {
 			return nil, &usageError{err.Error()}
 		}
 		if f.NArg() == 0 {
+			tables := cmp.Or(o.world, "tilefence") // a table is of one world
+			o.checkpoints = cmp.Or(o.checkpoints, tables+"-checkpoints")
+			o.ledger = cmp.Or(o.ledger, tables+"-ledger")
 			return o, nil
 		}
 		o.args = append(o.args, f.Arg(0))

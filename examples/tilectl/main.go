@@ -86,7 +86,8 @@ func (o *options) status(ctx context.Context, err error, errs *printer) int {
 		}
 		if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "ResourceNotFoundException" {
 			errs.printf("tilectl: DynamoDB has not all of the tables %s and %s; name yours with -ledger and "+
-				"-checkpoints: a game of tilectl new has <game>-ledger and <game>-checkpoints\n",
+				"-checkpoints: a game of tilectl new has <game>-ledger and <game>-checkpoints, or "+
+				"<game>-<world>-ledger and <game>-<world>-checkpoints in a world with a name\n",
 				o.ledger, o.checkpoints)
 		}
 	}
