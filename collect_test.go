@@ -105,7 +105,7 @@ func (a *attic) play(n int, kill bool) (before uint64, at fence.Position) {
 func (a *attic) checkpointer() (stop func()) {
 	a.Helper()
 	cfg := &checkpoint.Config{Collector: a.log, CollectAfter: time.Hour}
-	c, err := checkpoint.New(a.log, a.durable, []fence.TileID{atticTile}, cfg)
+	c, err := checkpoint.New(a.log, a.durable, nil, []fence.TileID{atticTile}, cfg)
 	require.NoError(a, err)
 	ctx, cancel := context.WithCancel(a.Context())
 	ended := make(chan error, 1)

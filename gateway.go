@@ -18,18 +18,14 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
-// PriceFunc decides what an action costs, from what the client asked: it may change Asset, Cost and Cooldown, and
-// refuse the action with an error.
-type PriceFunc func(ctx context.Context, a admission.Action) (admission.Action, error)
-
 // GatewayServerConfig holds the optional settings of a GatewayServer. Nil and the zero value are valid.
 type GatewayServerConfig struct {
 	// Web is where clients connect. By default the server listens at its address, and every path is the
 	// WebSocket's.
 	Web Web
 
-	// Gateway are the settings of the gateway. Its Price must be unset: it is an argument of NewGatewayServer. Its
-	// Hooks are also those of the ledger: Admitted and Settled are called too.
+	// Gateway are the settings of the gateway. Its Hooks are also those of the ledger: Admitted and Settled are called
+	// too. Without Gateway.Reconciler the server makes one.
 	Gateway admission.GatewayConfig
 	// Reconciler says how actions that are too old to be sent are settled from the tiles' streams. That needs Log among
 	// the back ends, with the right to read all streams and snapshots; without it they stay pending until an operator
@@ -39,8 +35,8 @@ type GatewayServerConfig struct {
 	Clients gatewayws.Config
 
 	// Spawn sends the intents for a tile without an owner to a tile server, always the same one while the
-	// members are the same, which may begin the tile: see TileServerConfig.Spawn. Default: such an intent is
-	// answered with an error that asks the client to try again.
+	// members are the same, which may begin the tile: see TileServerConfig.Spawn. Gateway.Spawn, if set, names the
+	// process instead. Default: such an intent is answered with an error that asks the client to try again.
 	Spawn bool
 
 	// DrainTimeout bounds how long a gateway that stops lets intents under way finish. Default 5 s.
@@ -83,7 +79,7 @@ type GatewayServer struct {
 //
 // It needs Store, Ledger and Members. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewGatewayServer(
-	addr string, b Backends, authenticate session.AuthenticateFunc, price PriceFunc, cfg *GatewayServerConfig,
+	addr string, b Backends, authenticate session.AuthenticateFunc, price admission.PriceFunc, cfg *GatewayServerConfig,
 ) (*GatewayServer, error) {
 	if err := require("GatewayServer", b.store(), b.ledger(), b.members()); err != nil {
 		return nil, err
@@ -91,7 +87,10 @@ func NewGatewayServer(
 	if err := checkAddress(addr); err != nil {
 		return nil, err
 	}
-	c, err := cfg.withDefaults(price)
+	if price == nil {
+		return nil, argument("price", "nil", "a function that decides what an action costs")
+	}
+	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -116,13 +115,13 @@ func NewGatewayServer(
 	if err != nil {
 		return nil, err
 	}
-	if c.Spawn {
+	if c.Spawn && c.Gateway.Spawn == nil {
 		g.cfg.Gateway.Spawn = g.spawnOn
 	}
 	if err := g.reconcile(&b); err != nil {
 		return nil, err
 	}
-	if g.gateway, err = admission.NewGateway(ledger, g.router, g.peers, &g.cfg.Gateway); err != nil {
+	if g.gateway, err = admission.NewGateway(ledger, g.router, g.peers, price, &g.cfg.Gateway); err != nil {
 		return nil, err
 	}
 	if g.clients, err = gatewayws.New(g.gateway, authenticate, &c.Clients); err != nil {
@@ -134,7 +133,7 @@ func NewGatewayServer(
 // reconcile gives the gateway a Reconciler over the back ends, if they are there.
 func (g *GatewayServer) reconcile(b *Backends) (err error) {
 	c := g.cfg.Reconciler
-	if b.Log == nil && c.RememberFor == 0 {
+	if g.cfg.Gateway.Reconciler != nil || b.Log == nil && c.RememberFor == 0 {
 		return nil
 	}
 	if c.RememberFor != 0 {
@@ -147,25 +146,15 @@ func (g *GatewayServer) reconcile(b *Backends) (err error) {
 	return err
 }
 
-func (c *GatewayServerConfig) withDefaults(price PriceFunc) (GatewayServerConfig, error) {
+func (c *GatewayServerConfig) withDefaults() (GatewayServerConfig, error) {
 	d := setting.Of(c)
 	d.Logger = orDiscard(d.Logger)
 	d.DrainTimeout = cmp.Or(d.DrainTimeout, 5*time.Second)
 	d.Gateway.Logger = cmp.Or(d.Gateway.Logger, d.Logger)
 	d.Clients.Logger = cmp.Or(d.Clients.Logger, d.Logger)
-	switch {
-	case price == nil:
-		return d, argument("price", "nil", "a function that decides what an action costs")
-	case d.Gateway.Price != nil:
-		return d, argument("Gateway.Price", "set", "nil: price is an argument")
-	case d.Gateway.Reconciler != nil:
-		return d, argument("Gateway.Reconciler", "set", "nil: the server makes it, see Reconciler")
-	case d.Spawn && d.Gateway.Spawn != nil:
-		return d, argument("Gateway.Spawn", "set", "nil: with Spawn, the server names the process")
-	case d.DrainTimeout < 0:
+	if d.DrainTimeout < 0 {
 		return d, argument("DrainTimeout", d.DrainTimeout, "a duration, or zero for 5s")
 	}
-	d.Gateway.Price = price
 	return d, nil
 }
 

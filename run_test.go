@@ -12,7 +12,6 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -82,11 +81,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	_, noPrice := tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, nil, nil)
 	_, noAuthenticate := tilefence.NewGatewayServer("127.0.0.1:0", b, nil, free, nil)
 	_, noAuthorize := tilefence.NewRelayServer("127.0.0.1:0", b, nil, nil)
-	_, journal := tilefence.NewCheckpointServer(b,
-		&tilefence.CheckpointServerConfig{Checkpoint: checkpoint.Config{Journal: b.Durable}})
 	_, noRules := tilefence.NewTileServer("127.0.0.1:7001", b, nil, nil)
-	withReconciler := tilefence.GatewayServerConfig{
-		Gateway: admission.GatewayConfig{Reconciler: &admission.Reconciler{}}}
 	refunds := tilefence.GatewayServerConfig{Reconciler: admission.ReconcilerConfig{RememberFor: 10 * time.Minute}}
 	short := tilefence.GatewayServerConfig{Reconciler: admission.ReconcilerConfig{RememberFor: time.Minute}}
 	blind := b
@@ -97,7 +92,6 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	forgets.Host.Tile.RememberFor = tile.DefaultRetryWindow
 	require.ErrorIs(t, tiles(forgets), fence.ErrInvalidArgument)
 	for field, err := range map[string]error{
-		"Gateway.Reconciler": gateway(withReconciler),
 		"Backends":           noEvidence,
 		"RememberFor":        gateway(short),
 		"Host.Tile":          tiles(withCheckpoint),
@@ -106,13 +100,9 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		"HandOverTimeout":    tiles(tilefence.TileServerConfig{HandOverTimeout: -1}),
 		"rules":              noRules,
 		"price":              noPrice,
-		"Gateway.Spawn": gateway(tilefence.GatewayServerConfig{Spawn: true, Gateway: admission.GatewayConfig{
-			Spawn: func(context.Context, fence.TileID) (string, error) { return "", nil }}}),
-		"Gateway.Price":      gateway(tilefence.GatewayServerConfig{Gateway: admission.GatewayConfig{Price: free}}),
 		"DrainTimeout":       gateway(tilefence.GatewayServerConfig{DrainTimeout: -1}),
 		"authenticate":       noAuthenticate,
 		"authorize":          noAuthorize,
-		"Checkpoint.Journal": journal,
 	} {
 		var argument *fence.ArgumentError
 		if assert.ErrorAs(t, err, &argument, field) {

@@ -25,7 +25,7 @@ type BridgeServerConfig struct {
 	// record. Tiles that are hinted are forwarded before they are listed.
 	Tiles share.Lister
 
-	// Bridge are the settings of the bridge. Its Hints must be unset: Backends.Fanout is it.
+	// Bridge are the settings of the bridge.
 	Bridge bridge.Config
 
 	// Logger is also that of Bridge if it has none. Nil discards.
@@ -58,11 +58,8 @@ func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error)
 	if err := b.listed("BridgeServer", c.Tiles, b.log(), b.fanout(), b.workers()); err != nil {
 		return nil, err
 	}
-	if c.Bridge.Hints != nil {
-		return nil, argument("Bridge.Hints", "set", "nil: Backends.Fanout is it")
-	}
-	c.Bridge.Hints, c.Bridge.Logger = b.Fanout, cmp.Or(c.Bridge.Logger, c.Logger)
-	br, err := bridge.New(b.Log, b.Fanout, nil, &c.Bridge)
+	c.Bridge.Logger = cmp.Or(c.Bridge.Logger, c.Logger)
+	br, err := bridge.New(b.Log, b.Fanout, b.Fanout, nil, &c.Bridge)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +105,7 @@ type CheckpointServerConfig struct {
 	// has a record. Tiles that are hinted are copied before they are listed.
 	Tiles share.Lister
 
-	// Checkpoint are the settings of the checkpointer. Its Journal must be unset: Backends.Durable is it.
+	// Checkpoint are the settings of the checkpointer.
 	Checkpoint checkpoint.Config
 
 	// Logger is also that of Checkpoint if it has none. Nil discards.
@@ -138,11 +135,8 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 	if err := b.listed("CheckpointServer", c.Tiles, b.log(), b.fanout(), b.durable(), b.workers()); err != nil {
 		return nil, err
 	}
-	if c.Checkpoint.Journal != nil {
-		return nil, argument("Checkpoint.Journal", "set", "nil: Backends.Durable is it")
-	}
-	c.Checkpoint.Journal, c.Checkpoint.Logger = b.Durable, cmp.Or(c.Checkpoint.Logger, c.Logger)
-	cp, err := checkpoint.New(b.Log, b.Durable, nil, &c.Checkpoint)
+	c.Checkpoint.Logger = cmp.Or(c.Checkpoint.Logger, c.Logger)
+	cp, err := checkpoint.New(b.Log, b.Durable, b.Durable, nil, &c.Checkpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -29,10 +29,9 @@ func BenchmarkGateway(b *testing.B) {
 	r := newRig(b, nil)
 	router, err := route.NewRouter(new(route.Table), instant{}, nil)
 	require.NoError(b, err)
-	gate, err := admission.NewGateway(r.ledger, router, instant{}, &admission.GatewayConfig{
-		TrustClientPrices: true,
-		MoveRate:          admission.Rate{PerSecond: 1e9, Burst: 1e9},
-		ActRate:           admission.Rate{PerSecond: 1e9, Burst: 1e9},
+	gate, err := admission.NewGateway(r.ledger, router, instant{}, admission.ClientPrices, &admission.GatewayConfig{
+		MoveRate: admission.Rate{PerSecond: 1e9, Burst: 1e9},
+		ActRate:  admission.Rate{PerSecond: 1e9, Burst: 1e9},
 	})
 	require.NoError(b, err)
 	b.Run("Move", func(b *testing.B) {

@@ -117,8 +117,8 @@ func crashThenRetry(t *testing.T, step string, answers []error) {
 	}}
 	restart := func() *rig {
 		r := newRigOver(t, s, w, nil)
-		r.gate, err = admission.NewGateway(r.ledger, r.router, s,
-			&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+		r.gate, err = admission.NewGateway(r.ledger, r.router, s, admission.ClientPrices,
+			&admission.GatewayConfig{Unlimited: true})
 		require.NoError(t, err)
 		return r
 	}
@@ -231,8 +231,8 @@ func TestRandomFaults(t *testing.T) {
 				for range 1 + r.IntN(3) {
 					survive(func() {
 						g := newRigOver(t, s, w, nil)
-						gate, err := admission.NewGateway(g.ledger, g.router, s,
-							&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+						gate, err := admission.NewGateway(g.ledger, g.router, s, admission.ClientPrices,
+							&admission.GatewayConfig{Unlimited: true})
 						assert.NoError(t, err)
 						_, _ = gate.Act(t.Context(), a) // the faults are what is tested
 					})

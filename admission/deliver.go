@@ -7,7 +7,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
-	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -139,7 +138,6 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		if to.Contact == "" {
 			g.takeovers.doubt(in.Tile)
 		}
-		hook.Call(g.cfg.Hooks.Redirect, RedirectInfo{Tile: in.Tile, From: contact, To: to.Contact, Epoch: to.Epoch})
 		return
 	}
 	answered := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrQuarantined) ||

@@ -3,7 +3,7 @@
 //
 //	ledger, err := admission.New(store, nil)             // over admission/dynamoledger or admission/sqliteledger
 //	router, err := route.NewRouter(table, coordination, nil)
-//	gateway, err := admission.NewGateway(ledger, router, tiles, &admission.GatewayConfig{Price: price})
+//	gateway, err := admission.NewGateway(ledger, router, tiles, price, nil)
 //
 //	outcome, err := gateway.Move(ctx, intent)            // movement: checked, smoothed, sent
 //	artifact, err := gateway.Act(ctx, action)            // economic: admitted durably, then sent, then settled
@@ -46,7 +46,7 @@
 // # Rates
 //
 // What is above a rate is delayed until its turn, which smooths bursts, or refused with a *LimitError if it would wait
-// longer than GatewayConfig.MaxDelay:
+// longer than 250 ms:
 //
 //   - the movements of each actor (MoveRate), and those to each tile (TileRate);
 //   - tiles whose owner could not be reached, or that have none (TakeoverRate). To look for another owner, or to begin
@@ -79,7 +79,7 @@
 // # Trust
 //
 // Actor is trusted: take it from authentication, as package gatewayws does. Asset, cost and cooldown come from
-// GatewayConfig.Price; clients are trusted only with TrustClientPrices. One action ID names one action for all
+// the PriceFunc; clients are trusted only with ClientPrices. One action ID names one action for all
 // clients, and a second request under it is refused with ErrReused; so IDs must be hard to guess (NewActionID).
 // Rules must refuse what costs something in an intent without an ActionID: such an intent came through Move.
 //

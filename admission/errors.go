@@ -82,7 +82,7 @@ func (e *LimitError) Error() string {
 // Is matches ErrLimited.
 func (e *LimitError) Is(target error) bool { return target == ErrLimited }
 
-// DeclinedError is an intent that the game's own check (GatewayConfig.Price or CheckMove) declined.
+// DeclinedError is an intent that the game's own check (PriceFunc or GatewayConfig.CheckMove) declined.
 // Nothing was admitted or sent.
 type DeclinedError struct {
 	Kind Kind

@@ -39,7 +39,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	gateway, err := admission.NewGateway(ledger, router, oneTile{}, &admission.GatewayConfig{Price: price})
+	gateway, err := admission.NewGateway(ledger, router, oneTile{}, price, nil)
 	if err != nil {
 		panic(err)
 	}

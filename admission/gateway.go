@@ -29,18 +29,17 @@ type Forwarder interface {
 	Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error)
 }
 
-// GatewayConfig holds the settings of a Gateway. All but Price are optional.
+// PriceFunc decides what an action costs, from what the client asked: it may change Asset, Cost and Cooldown, and
+// decline the action with an error. Retries of an action that is already admitted are not charged again, whatever it
+// says. Nothing else compares the price with the body.
+type PriceFunc func(ctx context.Context, a Action) (Action, error)
+
+// ClientPrices is a PriceFunc that admits every action at the price its client names. A client can then buy anything for
+// nothing: it is for tests, and for clients that are servers of the game.
+func ClientPrices(_ context.Context, a Action) (Action, error) { return a, nil }
+
+// GatewayConfig holds the optional settings of a Gateway. Nil and the zero value are valid.
 type GatewayConfig struct {
-	// Price decides what an action costs, from what the client asked: it may change Asset, Cost and
-	// Cooldown, and decline the action with an error. Retries of an action that is already admitted are not
-	// charged again, whatever it says. Nothing else compares the price with the body, so it is required unless
-	// TrustClientPrices is set.
-	Price func(ctx context.Context, a Action) (Action, error)
-
-	// TrustClientPrices admits every action at the price its client names. A client can then buy anything for
-	// nothing: it is for tests, and for clients that are servers of the game.
-	TrustClientPrices bool
-
 	// Allow says which tiles exist: an error refuses a movement or an action before anything is spent or sent, with a
 	// *fence.ArgumentError. An action that was admitted before goes on. It may be called from many goroutines; see
 	// tilehost.Only. Default: every tile.
@@ -54,19 +53,16 @@ type GatewayConfig struct {
 	MoveRate, ActRate Rate
 	// TileRate bounds the movements to each tile through this gateway. Zero fields mean 10,000 a second with bursts
 	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks. Actors who have used up
-	// their MoveRate may wait for half of MaxDelay only, so they cannot take the turns of those who move less.
+	// their MoveRate may wait for half as long only, so they cannot take the turns of those who move less.
 	TileRate Rate
 	// TakeoverRate bounds for how many tiles a second this gateway looks for another owner, or begins them, after the
 	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250. An actor
 	// who causes more than one a second, after 16, waits for none: those who cause fewer are in front.
 	TakeoverRate Rate
-	// MaxDelay is how long an intent above a rate may wait for its turn, which smooths bursts; above it, it is refused
-	// with a *LimitError. Actions are not delayed by ActRate, only refused. Zero means 250 ms.
-	MaxDelay time.Duration
-	// Unlimited switches these bounds off.
+	// Unlimited switches these bounds off. Otherwise an intent above a rate waits for its turn for 250 ms at most, which
+	// smooths bursts; above that, it is refused with a *LimitError. Actions are not delayed by ActRate, only refused.
+	// The rates of 65,536 actors are remembered, per kind, and of as many tiles.
 	Unlimited bool
-	// MaxActors is of how many actors the rates are remembered, per kind, and of how many tiles. Zero means 65,536.
-	MaxActors int
 
 	// Spawn names a process that may begin a tile without an owner. Nil: its intents are answered with a
 	// *route.NoRouteError.
@@ -92,7 +88,15 @@ type GatewayConfig struct {
 	Reconciler *Reconciler
 
 	Logger *slog.Logger // nil discards
-	Hooks  Hooks        // Done, Redirect, Shaped and Swept are called
+	Hooks  Hooks        // Done, Shaped and Swept are called
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	MaxDelay  time.Duration // how long an intent above a rate may wait for its turn
+	MaxActors int           // of how many actors the rates are remembered, per kind, and of how many tiles
 }
 
 func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
@@ -104,7 +108,6 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 		value *time.Duration
 		zero  time.Duration
 	}{
-		{"MaxDelay", &d.MaxDelay, 250 * time.Millisecond},
 		{"ForwardTimeout", &d.ForwardTimeout, 3 * time.Second},
 		{"RetryWindow", &d.RetryWindow, tile.DefaultRetryWindow},
 		{"SweepInterval", &d.SweepInterval, 30 * time.Second},
@@ -128,9 +131,8 @@ func (c *GatewayConfig) withDefaults() (GatewayConfig, error) {
 	}
 	s.Refuse(d.RetryWindow > MinRetention, "RetryWindow", d.RetryWindow, fmt.Sprintf(
 		"at most MinRetention, %v: without its record an action would be a new one", MinRetention))
-	s.Number("MaxActors", &d.MaxActors, 65536)
-	s.Refuse((d.Price == nil) != d.TrustClientPrices, "Price", d.Price != nil,
-		"a price function, or else TrustClientPrices")
+	d.tuning.MaxDelay = cmp.Or(d.tuning.MaxDelay, 250*time.Millisecond)
+	d.tuning.MaxActors = cmp.Or(d.tuning.MaxActors, 65536)
 	return d, s.Err
 }
 
@@ -140,6 +142,7 @@ type Gateway struct {
 	ledger *AdmissionLedger
 	router Router
 	tiles  Forwarder
+	price  PriceFunc
 	cfg    GatewayConfig
 
 	// Nil: unlimited.
@@ -151,9 +154,11 @@ type Gateway struct {
 	failing atomic.Pointer[map[fence.TileID]bool] // tiles that the last sweep gave up
 }
 
-// NewGateway returns a gateway. It does no I/O and starts nothing. Errors: a *fence.ArgumentError, as for a cfg with
-// neither Price nor TrustClientPrices.
-func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *GatewayConfig) (*Gateway, error) {
+// NewGateway returns a gateway. price says what an action costs; it must not be nil, since nothing else keeps clients from
+// naming their prices, and ClientPrices lets them. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+func NewGateway(
+	ledger *AdmissionLedger, router Router, tiles Forwarder, price PriceFunc, cfg *GatewayConfig,
+) (*Gateway, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
@@ -165,13 +170,16 @@ func NewGateway(ledger *AdmissionLedger, router Router, tiles Forwarder, cfg *Ga
 		return nil, &fence.ArgumentError{Field: "router", Value: nil, Want: "a Router, such as a route.Router"}
 	case tiles == nil:
 		return nil, &fence.ArgumentError{Field: "forwarder", Value: nil, Want: "a Forwarder, such as a tilehttp.Client"}
+	case price == nil:
+		return nil, &fence.ArgumentError{Field: "price", Value: nil,
+			Want: "a function that decides what an action costs, or ClientPrices"}
 	}
-	g := &Gateway{ledger: ledger, router: router, tiles: tiles, cfg: c}
+	g := &Gateway{ledger: ledger, router: router, tiles: tiles, price: price, cfg: c}
 	if !c.Unlimited {
-		g.moves = newShaper[string](c.MoveRate, c.MaxDelay, c.MaxActors)
-		g.acts = newShaper[string](c.ActRate, 0, c.MaxActors)
-		g.crowds = newShaper[fence.TileID](c.TileRate, c.MaxDelay, c.MaxActors)
-		g.takeovers = newTurns(c.TakeoverRate, c.MaxDelay, c.MaxActors)
+		g.moves = newShaper[string](c.MoveRate, c.tuning.MaxDelay, c.tuning.MaxActors)
+		g.acts = newShaper[string](c.ActRate, 0, c.tuning.MaxActors)
+		g.crowds = newShaper[fence.TileID](c.TileRate, c.tuning.MaxDelay, c.tuning.MaxActors)
+		g.takeovers = newTurns(c.TakeoverRate, c.tuning.MaxDelay, c.tuning.MaxActors)
 	}
 	return g, nil
 }
@@ -292,8 +300,8 @@ func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 		a.Fingerprint = FingerprintOf(a)
 	}
 	priced, err := a, g.allow(a.Tile)
-	if err == nil && !g.cfg.TrustClientPrices {
-		if priced, err = g.cfg.Price(ctx, a); err != nil {
+	if err == nil {
+		if priced, err = g.price(ctx, a); err != nil {
 			err = &DeclinedError{Kind: Act, Err: err}
 		}
 	}

@@ -57,8 +57,7 @@ func newRigOver(t testing.TB, store admission.Store, w *world, cfg *admission.Ga
 	if cfg != nil {
 		c = *cfg
 	}
-	c.TrustClientPrices = c.Price == nil
-	r.gate, err = admission.NewGateway(r.ledger, r.router, w, &c)
+	r.gate, err = admission.NewGateway(r.ledger, r.router, w, admission.ClientPrices, &c)
 	require.NoError(t, err)
 	return r
 }
@@ -295,18 +294,20 @@ func TestOutcomeIsRecordedAfterTheCallerLeft(t *testing.T) {
 func TestPrice(t *testing.T) {
 	price := admission.Amount(3)
 	var refuse error
-	r := newRig(t,
-		&admission.GatewayConfig{Unlimited: true,
-			Price: func(_ context.Context, a admission.Action) (admission.Action, error) {
-				a.Asset, a.Cost = "card", price
-				a.ID, a.Actor, a.Tile, a.Body = "other", "bob", 9, nil // not its business
-				return a, refuse
-			}})
+	r := newRig(t, nil)
+	gate, err := admission.NewGateway(r.ledger, r.router, r.world,
+		func(_ context.Context, a admission.Action) (admission.Action, error) {
+			a.Asset, a.Cost = "card", price
+			a.ID, a.Actor, a.Tile, a.Body = "other", "bob", 9, nil // not its business
+			return a, refuse
+		}, &admission.GatewayConfig{Unlimited: true})
+	require.NoError(t, err)
+	r.gate = gate
 	r.credit("ann", 5)
 	ask := play("x")
 	ask.Asset, ask.Cost = "", 0
 	r.world.loseReplies = 1
-	_, err := r.gate.Act(t.Context(), ask)
+	_, err = r.gate.Act(t.Context(), ask)
 	require.ErrorIs(t, err, admission.ErrPending)
 	assert.Equal(t, admission.Amount(2), r.balance("ann"))
 
@@ -368,10 +369,8 @@ func TestMove(t *testing.T) {
 
 func TestRateIsPerActorAndKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &admission.GatewayConfig{
-			MoveRate: admission.Rate{PerSecond: 2, Burst: 2}, ActRate: admission.Rate{PerSecond: 1, Burst: 1},
-			MaxActors: 2,
-		})
+		r := newRig(t, admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: 2, Burst: 2},
+			ActRate: admission.Rate{PerSecond: 1, Burst: 1}}.With(admission.Tuning{MaxActors: 2}))
 		move := func(actor string) error {
 			_, err := r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: actor})
 			return err
@@ -443,7 +442,7 @@ func TestHungTile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		r.credit("ann", 1)
-		gate, err := admission.NewGateway(r.ledger, r.router, hung{}, &admission.GatewayConfig{TrustClientPrices: true})
+		gate, err := admission.NewGateway(r.ledger, r.router, hung{}, admission.ClientPrices, nil)
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = gate.Act(t.Context(), play("x"))
@@ -499,11 +498,10 @@ func TestSweepFinishesWhatWasLeftBehind(t *testing.T) {
 	})
 }
 
-// TestPriceMustBeChosen: without a price function, a gateway trusts its clients only with TrustClientPrices.
 // TestTilesThatDoNotExist: they are refused before anything is spent or sent; what was admitted before goes on.
 func TestTilesThatDoNotExist(t *testing.T) {
 	var gone error
-	r := newRig(t, &admission.GatewayConfig{Unlimited: true, TrustClientPrices: true,
+	r := newRig(t, &admission.GatewayConfig{Unlimited: true,
 		Allow: func(fence.TileID) error { return gone }})
 	r.credit("ann", 5)
 	r.world.loseReplies = 1
@@ -527,21 +525,6 @@ func TestTilesThatDoNotExist(t *testing.T) {
 	assert.Equal(t, balance, r.balance("ann"))
 }
 
-func TestPriceMustBeChosen(t *testing.T) {
-	r := newRig(t, nil)
-	price := func(_ context.Context, a admission.Action) (admission.Action, error) { return a, nil }
-	for _, cfg := range []*admission.GatewayConfig{nil, {}, {Unlimited: true},
-		{Price: price, TrustClientPrices: true}} {
-		_, err := admission.NewGateway(r.ledger, r.router, r.world, cfg)
-		require.ErrorIs(t, err, fence.ErrInvalidArgument)
-		require.ErrorContains(t, err, "TrustClientPrices")
-	}
-	for _, cfg := range []*admission.GatewayConfig{{Price: price}, {TrustClientPrices: true}} {
-		_, err := admission.NewGateway(r.ledger, r.router, r.world, cfg)
-		require.NoError(t, err)
-	}
-}
-
 func TestGatewayArguments(t *testing.T) {
 	r := newRig(t, nil)
 	_, err := admission.New(nil, nil)
@@ -558,22 +541,22 @@ func TestGatewayArguments(t *testing.T) {
 		{"TileRate", admission.GatewayConfig{TileRate: admission.Rate{PerSecond: -1},
 			TakeoverRate: admission.Rate{PerSecond: -1}}},
 		{"TakeoverRate", admission.GatewayConfig{TakeoverRate: admission.Rate{Burst: -1}}},
-		{"MaxDelay", admission.GatewayConfig{MaxDelay: -1, ForwardTimeout: -1}},
-		{"MaxActors", admission.GatewayConfig{MaxActors: -1}},
+		{"MaxDelay", *admission.GatewayConfig{ForwardTimeout: -1}.With(admission.Tuning{MaxDelay: -1})},
+		{"MaxActors", *admission.GatewayConfig{}.With(admission.Tuning{MaxActors: -1})},
 	} {
-		c.cfg.TrustClientPrices = true
-		_, err := admission.NewGateway(r.ledger, r.router, r.world, &c.cfg)
+		_, err := admission.NewGateway(r.ledger, r.router, r.world, admission.ClientPrices, &c.cfg)
 		var bad *fence.ArgumentError
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, c.field, bad.Field, "the same field each time")
 	}
-	ok := &admission.GatewayConfig{TrustClientPrices: true}
-	_, err = admission.NewGateway(nil, r.router, r.world, ok)
+	_, err = admission.NewGateway(nil, r.router, r.world, admission.ClientPrices, nil)
 	require.ErrorContains(t, err, "ledger")
-	_, err = admission.NewGateway(r.ledger, nil, r.world, ok)
+	_, err = admission.NewGateway(r.ledger, nil, r.world, admission.ClientPrices, nil)
 	require.ErrorContains(t, err, "router")
-	_, err = admission.NewGateway(r.ledger, r.router, nil, ok)
+	_, err = admission.NewGateway(r.ledger, r.router, nil, admission.ClientPrices, nil)
 	require.ErrorContains(t, err, "forwarder")
+	_, err = admission.NewGateway(r.ledger, r.router, r.world, nil, nil)
+	require.ErrorContains(t, err, "ClientPrices", "clients that name their prices must be asked for in so many words")
 	for _, bad := range []admission.Action{
 		{}, {ID: "x"}, {ID: "x", Actor: "a", Asset: "b"},
 		{ID: "x", Actor: "a", Asset: "b", Tile: 1, Cost: admission.MaxAmount + 1},

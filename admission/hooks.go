@@ -23,9 +23,8 @@ type Hooks struct {
 	Admitted func(AdmitInfo)  // an Admit was answered
 	Settled  func(SettleInfo) // a Resolve or Abandon was answered
 	Done     func(DoneInfo)   // an intent left the gateway, with an outcome or an error
-	Redirect func(RedirectInfo)
-	Shaped   func(ShapeInfo) // an intent waited for its turn, or was refused one
-	Swept    func(SweepInfo) // a sweep ended
+	Shaped   func(ShapeInfo)  // an intent waited for its turn, or was refused one
+	Swept    func(SweepInfo)  // a sweep ended
 }
 
 // AdmitInfo describes an answered Admit.
@@ -60,13 +59,6 @@ type DoneInfo struct {
 	Resubmits int            // submissions after the first, at most 1
 	Took      time.Duration
 	Err       error
-}
-
-// RedirectInfo describes a redirect the gateway met.
-type RedirectInfo struct {
-	Tile     fence.TileID
-	From, To string      // contacts; To is empty when the tile did not know
-	Epoch    fence.Epoch // of the owner named; zero when unknown
 }
 
 // ShapeInfo describes an intent above a rate.

@@ -53,8 +53,7 @@ func TestOutcomeIsAskedForAlone(t *testing.T) {
 
 // TestQuestionsObeyTheActorsRate: they read the ledger.
 func TestQuestionsObeyTheActorsRate(t *testing.T) {
-	r := newRig(t, &admission.GatewayConfig{TrustClientPrices: true,
-		ActRate: admission.Rate{PerSecond: 0.001, Burst: 3}})
+	r := newRig(t, &admission.GatewayConfig{ActRate: admission.Rate{PerSecond: 0.001, Burst: 3}})
 	var err error
 	for range 4 {
 		_, err = r.gate.Outcome(t.Context(), "ann", "x")
@@ -65,8 +64,8 @@ func TestQuestionsObeyTheActorsRate(t *testing.T) {
 // TestRetryWindowIsShorterThanTheMemoryOfTheLedger: an action whose record is gone would be a new one.
 func TestRetryWindowIsShorterThanTheMemoryOfTheLedger(t *testing.T) {
 	r := newRig(t, nil)
-	_, err := admission.NewGateway(r.ledger, r.router, r.world, &admission.GatewayConfig{TrustClientPrices: true,
-		RetryWindow: admission.MinRetention + time.Second})
+	_, err := admission.NewGateway(r.ledger, r.router, r.world, admission.ClientPrices,
+		&admission.GatewayConfig{RetryWindow: admission.MinRetention + time.Second})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	assert.GreaterOrEqual(t, admission.MinRetention, 24*time.Hour)
 	assert.Less(t, tile.DefaultRetryWindow, admission.MinRetention)

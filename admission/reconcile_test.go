@@ -74,8 +74,8 @@ func TestReconciler(t *testing.T) {
 		for range 3 {
 			router, err := route.NewRouter(new(route.Table), coordination, nil)
 			require.NoError(t, err)
-			g, err := admission.NewGateway(ledger, router, tiles,
-				&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true, Reconciler: reconciler})
+			g, err := admission.NewGateway(ledger, router, tiles, admission.ClientPrices,
+				&admission.GatewayConfig{Unlimited: true, Reconciler: reconciler})
 			require.NoError(t, err)
 			gateways = append(gateways, g)
 		}

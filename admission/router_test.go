@@ -19,8 +19,8 @@ func TestStaleGossipIsHarmless(t *testing.T) {
 	table := new(route.Table)
 	router, err := route.NewRouter(table, r.world, nil)
 	require.NoError(t, err)
-	gate, err := admission.NewGateway(r.ledger, router, r.world,
-		&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+	gate, err := admission.NewGateway(r.ledger, router, r.world, admission.ClientPrices,
+		&admission.GatewayConfig{Unlimited: true})
 	require.NoError(t, err)
 	moves := func(times int) {
 		t.Helper()

@@ -78,7 +78,7 @@ func TestARumourMovesNoMoney(t *testing.T) {
 			table := new(route.Table)
 			router, err := route.NewRouter(table, coordination, nil)
 			require.NoError(t, err)
-			gate, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{TrustClientPrices: true})
+			gate, err := admission.NewGateway(ledger, router, client, admission.ClientPrices, nil)
 			require.NoError(t, err)
 			require.NoError(t, ledger.Credit(ctx, "ann", "card", 10, "deck"))
 			require.Len(t, table.Learn(route.Entry{Tile: here, Epoch: 1 << 50, Contact: contact}), 1)
@@ -127,7 +127,7 @@ func TestAnUnnamedProcessEndsNoAction(t *testing.T) {
 			client, err := tilehttp.NewClient(nil)
 			require.NoError(t, err)
 			defer client.Close()
-			gate, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{TrustClientPrices: true,
+			gate, err := admission.NewGateway(ledger, router, client, admission.ClientPrices, &admission.GatewayConfig{
 				Spawn: func(context.Context, fence.TileID) (string, error) { return contact, nil }})
 			require.NoError(t, err)
 			require.NoError(t, ledger.Credit(t.Context(), "ann", "card", 10, "deck"))

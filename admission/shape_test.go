@@ -59,8 +59,8 @@ func (c *crowd) gateway(t *testing.T, cfg admission.GatewayConfig, owners route.
 	r := newRig(t, nil)
 	router, err := route.NewRouter(new(route.Table), owners, nil)
 	require.NoError(t, err)
-	cfg.TrustClientPrices, cfg.Hooks.Shaped = true, c.hook
-	gate, err := admission.NewGateway(r.ledger, router, c, &cfg)
+	cfg.Hooks.Shaped = c.hook
+	gate, err := admission.NewGateway(r.ledger, router, c, admission.ClientPrices, &cfg)
 	require.NoError(t, err)
 	return gate
 }
@@ -111,8 +111,8 @@ func (c *crowd) assertShape(t *testing.T, scope admission.Scope, got admission.S
 func TestBurstOfAnActorIsSmoothed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &crowd{}
-		gate := c.gateway(t, admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: 10, Burst: 3},
-			MaxDelay: 500 * time.Millisecond}, c)
+		gate := c.gateway(t, *admission.GatewayConfig{MoveRate: admission.Rate{PerSecond: 10, Burst: 3}}.With(
+			admission.Tuning{MaxDelay: 500 * time.Millisecond}), c)
 		c.move(t, gate, 12, func(int) tile.Intent { return tile.Intent{Tile: here, Actor: "ann"} })
 		c.assertShape(t, admission.ScopeActor, gate.Stats().Actors, 12, 3, 5, 100*time.Millisecond)
 		assert.EqualValues(t, 4, gate.Stats().Moves.Limited)

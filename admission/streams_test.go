@@ -69,8 +69,8 @@ func TestMoneyWhenConnectionsBreak(t *testing.T) {
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
 	defer client.Close()
-	gate, err := admission.NewGateway(r.ledger, router, client, &admission.GatewayConfig{TrustClientPrices: true,
-		Unlimited: true, ForwardTimeout: time.Second})
+	gate, err := admission.NewGateway(r.ledger, router, client, admission.ClientPrices,
+		&admission.GatewayConfig{Unlimited: true, ForwardTimeout: time.Second})
 	require.NoError(t, err)
 	const players, each = 8, 20
 	for p := range players {

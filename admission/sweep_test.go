@@ -69,8 +69,8 @@ func TestSweepGivesEachTileATurn(t *testing.T) {
 		require.NoError(t, err)
 		router, err := route.NewRouter(new(route.Table), c, nil)
 		require.NoError(t, err)
-		gate, err := admission.NewGateway(ledger, router, c,
-			&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+		gate, err := admission.NewGateway(ledger, router, c, admission.ClientPrices,
+			&admission.GatewayConfig{Unlimited: true})
 		require.NoError(t, err)
 		leave := func(id fence.TileID, n int) {
 			for i := range n {

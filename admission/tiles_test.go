@@ -113,8 +113,8 @@ func TestWithRealTiles(t *testing.T) {
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
 	defer client.Close()
-	gate, err := admission.NewGateway(ledger, router, client,
-		&admission.GatewayConfig{TrustClientPrices: true, Unlimited: true})
+	gate, err := admission.NewGateway(ledger, router, client, admission.ClientPrices,
+		&admission.GatewayConfig{Unlimited: true})
 	require.NoError(t, err)
 	require.NoError(t, ledger.Credit(ctx, "ann", "card", 10, "deck"))
 

@@ -94,7 +94,7 @@ func backlog(b *testing.B, f *feeder, log stream.Log, pub fanout.Publisher, perT
 		f.each(b, perTile)
 		c := &counter{Publisher: pub, full: make(chan struct{}, 1)}
 		c.until.Store(int64(n))
-		br, err := bridge.New(log, c, f.ids, nil)
+		br, err := bridge.New(log, c, nil, f.ids, nil)
 		require.NoError(b, err)
 		ctx, cancel := context.WithCancel(b.Context())
 		ended := make(chan error, 1)
@@ -188,7 +188,7 @@ func BenchmarkLatency(b *testing.B) {
 				require.NoError(b, err)
 				defer stop()
 			}
-			br, err := bridge.New(s.log, s.pub, f.ids, nil)
+			br, err := bridge.New(s.log, s.pub, nil, f.ids, nil)
 			require.NoError(b, err)
 			ctx, cancel := context.WithCancel(b.Context())
 			ended := make(chan error, 1)

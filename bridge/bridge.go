@@ -14,15 +14,19 @@ import (
 // Bridge forwards the committed batches of a changing set of tiles.
 type Bridge struct {
 	clusters clusters
+	hints    fanout.HintSubscriber // nil: none
 	report   reporter
 	inbox    inbox
 	ran      atomic.Bool
 }
 
 // New returns a Bridge from log to pub for the given tiles, to which Add and Remove may bring changes at
-// any time. It does no I/O. A nil cfg means all defaults. A *fence.ArgumentError names what is missing or
-// out of range.
-func New(log stream.Log, pub fanout.Publisher, tiles []fence.TileID, cfg *Config) (*Bridge, error) {
+// any time. Run subscribes to the wake hints of hints, usually the publisher; nil means that there are none, or that
+// the caller has another source, see Bridge.Wake and Bridge.Hints. It does no I/O. A nil cfg means all defaults. A
+// *fence.ArgumentError names what is missing or out of range.
+func New(
+	log stream.Log, pub fanout.Publisher, hints fanout.HintSubscriber, tiles []fence.TileID, cfg *Config,
+) (*Bridge, error) {
 	if log == nil {
 		return nil, &fence.ArgumentError{Field: "log", Value: "nil", Want: "a stream.Log"}
 	}
@@ -33,7 +37,7 @@ func New(log stream.Log, pub fanout.Publisher, tiles []fence.TileID, cfg *Config
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{clusters: clusters{log: log, pub: pub, cfg: c}, report: reporter{cfg: c},
+	b := &Bridge{clusters: clusters{log: log, pub: pub, cfg: c}, hints: hints, report: reporter{cfg: c},
 		inbox: inbox{changed: make(chan struct{}, 1), wanted: map[fence.TileID]*want{}}}
 	if err := b.Add(tiles...); err != nil {
 		return nil, err
@@ -43,14 +47,14 @@ func New(log stream.Log, pub fanout.Publisher, tiles []fence.TileID, cfg *Config
 
 // Run forwards until ctx ends, then finishes the passes under way, writes the watermarks, and returns nil,
 // all within Config.DrainTimeout if log and publisher obey their contexts. All its goroutines have ended
-// when it returns. The other errors are fence.ErrAlreadyRun, and that of Config.Hints if it refuses a subscription.
+// when it returns. The other errors are fence.ErrAlreadyRun, and that of the hints if it refuses a subscription.
 func (b *Bridge) Run(ctx context.Context) error {
 	if b.ran.Swap(true) {
 		return fmt.Errorf("bridge: %w", fence.ErrAlreadyRun)
 	}
-	if b.clusters.cfg.Hints != nil {
+	if b.hints != nil {
 		for group := range fanout.HintGroups {
-			stop, err := b.clusters.cfg.Hints.SubscribeHints(group, b.inbox.wake,
+			stop, err := b.hints.SubscribeHints(group, b.inbox.wake,
 				func(up bool) { b.inbox.setHints(group, up) })
 			if err != nil {
 				return err

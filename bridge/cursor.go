@@ -94,7 +94,7 @@ func (c *cursor) follows(e *fence.Entry) bool {
 }
 
 // lookBack is how far reading goes back when a tile's history was replaced: more than a master can have
-// had unreplicated. What was forwarded of it is not forwarded again, see Repeated.
+// had unreplicated. What was forwarded of it is not forwarded again, see repeated.
 const lookBack = stream.DefaultLimit
 
 // regressed reports whether a failover has taken back what was read of the tile, and if so goes back to
@@ -159,16 +159,16 @@ func (c *cursor) current(owner *fence.Owner, entries []fence.Entry, defects []st
 }
 
 // judge is the last fence: why e is not to be forwarded, or zero if it is.
-func (c *cursor) judge(e *fence.Entry, current fence.Epoch) DropReason {
+func (c *cursor) judge(e *fence.Entry, current fence.Epoch) dropReason {
 	switch {
 	case e.Epoch > current:
-		return Unvouched
+		return unvouched
 	case e.Epoch < current:
-		return Superseded
+		return superseded
 	case e.Epoch < c.floor:
-		return Fenced
+		return fenced
 	case e.Epoch <= c.sent.Epoch && e.Seq <= c.sent.Seq:
-		return Repeated
+		return repeated
 	}
 	return 0
 }

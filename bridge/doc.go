@@ -1,7 +1,7 @@
 // Package bridge forwards committed batches to their watchers: it tails the streams of many tiles in
 // the coordination store and publishes each batch to fan-out.
 //
-//	b, err := bridge.New(log, publisher, tiles, nil)
+//	b, err := bridge.New(log, publisher, nil, tiles, nil)
 //	go func() { errs <- b.Run(ctx) }()
 //	b.Add(tile)    // tiles may come and go while it runs
 //	b.Remove(tile)
@@ -18,7 +18,7 @@
 //
 // The last fence: an entry is forwarded only if its epoch is that of the tile's owner hash, read after
 // the entry (or, without an owner hash, the highest epoch seen), and not below any epoch the bridge has
-// seen in force. The other entries are counted by [DropReason] and left to the relays, which meet them as
+// seen in force. The other entries are counted by [dropReason] and left to the relays, which meet them as
 // state. A rebase marker is a frame like any other.
 //
 // An entry that cannot be read, whose chain is not its content's, or whose payload is not a batch, is put
@@ -36,14 +36,14 @@
 // the publisher: a round trip for each node of either cluster, however many tiles there are. While one pass
 // publishes, another reads other tiles. A tile that is not due costs nothing.
 //
-//   - With wake hints ([Config.Hints], or [Bridge.Wake] and [Bridge.Hints]) a tile is due when one comes. Hints may be
-//     lost: a tile whose events flow is also read [Config.Linger] after its last entry, and then ever more rarely, up
+//   - With wake hints (see [New], or [Bridge.Wake] and [Bridge.Hints]) a tile is due when one comes. Hints may be
+//     lost: a tile whose events flow is also read 1 s after its last entry, and then ever more rarely, up
 //     to every [Config.HintedPoll]. An entry that a poll finds and no hint announces is counted, and its tile polled
 //     as without hints for half a minute; if that is common, all tiles whose hints take the same way. When hints are
-//     known to have stopped, all tiles are due within MaxPoll.
-//   - Without hints a tile is due every [Config.MinPoll] while events flow, or less often when there are more such
-//     tiles than [Config.PollRate] allows. Once it had none for Linger, it is due after twice the time each pass, up to
-//     every [Config.MaxPoll]. A polled tile rests as long as the pass took that read it.
+//     known to have stopped, all tiles are due within 100 ms.
+//   - Without hints a tile is due every 10 ms while events flow, or less often when there are many such tiles.
+//     Once it had none for 1 s, it is due after twice the time each pass, up to every 100 ms. A polled tile
+//     rests as long as the pass took that read it.
 //
 // When that is not enough, [Stats.Lag] and Backlog grow: share the tiles among several bridges (package share).
 //
@@ -57,7 +57,7 @@
 // published, so that no unpublished entry can be trimmed. They are renewed while a tile is quiet or failing, and
 // regress when a failover has taken back what was read, so that what is written in its place is not
 // trimmed either. If entries are trimmed all the same, because of the lease or the bound of memory of
-// stream.Log.Trim, that is counted and reported ([Hooks.Lost]).
+// stream.Log.Trim, that is counted and logged ([Stats], Resyncs).
 //
 // # Failure
 //

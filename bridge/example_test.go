@@ -18,7 +18,7 @@ func Example() {
 	const tile fence.TileID = 0x85283473fffffff
 
 	store, broker := memfence.New(), memfanout.New()
-	b, err := bridge.New(memstream.New(store), broker, []fence.TileID{tile}, nil)
+	b, err := bridge.New(memstream.New(store), broker, nil, []fence.TileID{tile}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

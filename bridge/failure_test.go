@@ -143,7 +143,7 @@ func TestFailingTileGivesWay(t *testing.T) {
 			return -1, nil
 		})
 		// All retries fall into common passes.
-		r.run(&bridge.Config{MinPoll: time.Second, RetryMin: 10 * ms, RetryMax: 10 * ms}, bad, 2, 3)
+		r.run(bridge.Config{}.With(bridge.Tuning{MinPoll: time.Second, RetryMin: 10 * ms, RetryMax: 10 * ms}), bad, 2, 3)
 		synctest.Wait()
 		for tile := range fence.TileID(3) {
 			r.commit(tile+1, 1, 1)
@@ -210,7 +210,7 @@ func TestBacklogIsInTheLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.pub.set(failWith(0, errDown))
 		r.commit(1, 1, 1000)
-		b, _ := r.run(&bridge.Config{Batch: 16}, 1)
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{Batch: 16}), 1)
 		time.Sleep(10 * time.Second)
 		for i, call := range r.log.takeReads() {
 			require.Equal(t, fence.Seq(0), call.cursors[0].After)
@@ -252,11 +252,10 @@ func TestLogDownForAWhile(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.log.breakOps(bridge.OpResume)
 		ops := map[bridge.Op]int{}
-		b, _ := r.run(&bridge.Config{MarkEvery: 500 * ms, RenewEvery: 5 * time.Second,
-			Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) {
-				require.ErrorIs(t, f.Err, errDown)
-				ops[f.Op] += f.Tiles
-			}}}, 1, 2)
+		b, _ := r.run(bridge.Config{MarkEvery: 500 * ms, Hooks: bridge.Hooks{Failed: func(f bridge.FailureInfo) {
+			require.ErrorIs(t, f.Err, errDown)
+			ops[f.Op] += f.Tiles
+		}}}.With(bridge.Tuning{RenewEvery: 5 * time.Second}), 1, 2)
 		r.commit(1, 1, 3)
 		r.commit(2, 1, 3)
 		time.Sleep(5 * time.Second)

@@ -71,9 +71,9 @@ func TestSupersededEpochIsDropped(t *testing.T) {
 		r.commit(1, 1, 3)
 		r.commit(1, 2, 1) // a takeover before the bridge looks
 		var drops []bridge.DropInfo
-		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Dropped: func(d bridge.DropInfo) {
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{Dropped: func(d bridge.DropInfo) {
 			drops = append(drops, d)
-		}}}, 1)
+		}}), 1)
 		settle()
 		r.commit(1, 2, 2)
 		settle()
@@ -155,7 +155,7 @@ func TestTrimmedPastTheCursor(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 2)
 		var gaps []bridge.GapInfo
-		cfg := &bridge.Config{Hooks: bridge.Hooks{Gap: func(g bridge.GapInfo) { gaps = append(gaps, g) }}}
+		cfg := bridge.Config{}.With(bridge.Tuning{Gap: func(g bridge.GapInfo) { gaps = append(gaps, g) }})
 		_, stop := r.run(cfg, 1)
 		settle()
 		stop()
@@ -206,9 +206,9 @@ func TestHistoryPutBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 6)
 		var went []bridge.RegressInfo
-		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{Regressed: func(i bridge.RegressInfo) {
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{Regressed: func(i bridge.RegressInfo) {
 			went = append(went, i)
-		}}}, 1)
+		}}), 1)
 		settle()
 		lost := r.loseTail(1, 3)
 		settle()
@@ -386,7 +386,7 @@ func TestAStrangerThatFollowsNothing(t *testing.T) {
 	for _, batch := range []int{0, 8, 100} { // entries a read; zero is the default
 		inBubble(t, func(t *testing.T, r *rig) {
 			r.commit(1, 1, 600)
-			b, _ := r.run(&bridge.Config{Batch: batch}, 1)
+			b, _ := r.run(bridge.Config{}.With(bridge.Tuning{Batch: batch}), 1)
 			time.Sleep(5 * time.Second)
 			require.Equal(t, upTo(1, 600), r.pub.seqs(1))
 			r.store.Update(1, func(s *memfence.State) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
@@ -117,7 +116,7 @@ func TestLateHint(t *testing.T) {
 	})
 }
 
-// TestTickingTileMissesOneHint: an entry whose hint is lost comes with the next hint, or after a Linger if there is
+// TestTickingTileMissesOneHint: an entry whose hint is lost comes with the next hint, or after a second if there is
 // none.
 func TestTickingTileMissesOneHint(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -259,7 +258,7 @@ func TestHintOfARemovedTile(t *testing.T) {
 func TestHintsFromFanout(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		broker := memfanout.New()
-		_, stop := r.run(&bridge.Config{Hints: broker}, 1, 2, 3)
+		_, stop := r.hinted(broker, nil, 1, 2, 3)
 		time.Sleep(time.Minute)
 		r.log.takeReads()
 		time.Sleep(time.Minute)
@@ -271,13 +270,13 @@ func TestHintsFromFanout(t *testing.T) {
 			require.Equal(t, upTo(1, 1), r.pub.seqs(tile+1))
 		}
 		stop()
-		_, stop = r.run(&bridge.Config{Hints: broker}, 1)
+		_, stop = r.hinted(broker, nil, 1)
 		stop()
 	})
 }
 
 // TestHintsLapseForAMoment: the source of hints was away so briefly that the bridge never saw it down. What was
-// committed meanwhile has had no hint, and is found within a MaxPoll.
+// committed meanwhile has had no hint, and is found within 100 ms.
 func TestHintsLapseForAMoment(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		b, _ := r.run(nil, 1, 2)

@@ -8,23 +8,13 @@ import (
 	"github.com/tilefence/tilefence/internal/enum"
 )
 
-// Hooks report what a Bridge does. Any of them may be nil. They are called one at a time from Run, and
-// must not block: the next pass waits for them.
+// Hooks report what a Bridge does, beside what its Stats count and its log tells. Any of them may be nil. They are
+// called one at a time from Run, and must not block: the next pass waits for them.
 type Hooks struct {
 	// Pass is called after each pass.
 	Pass func(PassInfo)
 	// Published is called for each tile of which a pass handed something over.
 	Published func(PublishedInfo)
-	// Dropped is called for each entry that was not forwarded.
-	Dropped func(DropInfo)
-	// DeadLettered is called for each poison entry.
-	DeadLettered func(DeadLetterInfo)
-	// Gap is called when an entry does not follow the one read before it.
-	Gap func(GapInfo)
-	// Regressed is called when a failover has taken back what was read of a tile.
-	Regressed func(RegressInfo)
-	// Lost is called when entries were trimmed before they were read.
-	Lost func(LostInfo)
 	// Failed is called for each call to the log or the publisher that failed, and is to be tried again.
 	Failed func(FailureInfo)
 }
@@ -53,41 +43,41 @@ type PublishedInfo struct {
 	Lag time.Duration
 }
 
-// DropReason says why an entry was not forwarded.
-type DropReason uint8
+// dropReason says why an entry was not forwarded.
+type dropReason uint8
 
 // The reasons.
 const (
-	// Superseded: its epoch is below the current owner's (without an owner hash: below the highest seen).
+	// superseded: its epoch is below the current owner's (without an owner hash: below the highest seen).
 	// It was committed legitimately, just before a takeover, and reaches watchers as state.
-	Superseded DropReason = iota + 1
-	// Fenced: its epoch is the owner hash's, but below one this bridge has already seen. The store has
+	superseded dropReason = iota + 1
+	// fenced: its epoch is the owner hash's, but below one this bridge has already seen. The store has
 	// gone back, and a newer owner exists.
-	Fenced
-	// Unvouched: its epoch is above the current owner's, which no owner hash vouches for.
-	Unvouched
-	// Repeated: forwarded before, under the same epoch, and met again because a failover took back what
-	// was read; see RegressInfo.
-	Repeated
+	fenced
+	// unvouched: its epoch is above the current owner's, which no owner hash vouches for.
+	unvouched
+	// repeated: forwarded before, under the same epoch, and met again because a failover took back what
+	// was read; see regressInfo.
+	repeated
 )
 
 // String returns the reason's lower-case name.
-func (r DropReason) String() string {
+func (r dropReason) String() string {
 	return enum.Name(r, "reason", "superseded", "fenced", "unvouched", "repeated")
 }
 
 // LogValue implements slog.LogValuer with the form of String.
-func (r DropReason) LogValue() slog.Value { return slog.StringValue(r.String()) }
+func (r dropReason) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
-// DropInfo is an entry that was not forwarded.
-type DropInfo struct {
+// dropInfo is an entry that was not forwarded.
+type dropInfo struct {
 	Tile     fence.TileID
 	Position fence.Position
-	Reason   DropReason
+	Reason   dropReason
 }
 
-// DeadLetterInfo is a poison entry: unreadable, not what its chain says, or not a batch.
-type DeadLetterInfo struct {
+// deadLetterInfo is a poison entry: unreadable, not what its chain says, or not a batch.
+type deadLetterInfo struct {
 	Tile   fence.TileID
 	Epoch  fence.Epoch // zero if unreadable
 	Seq    fence.Seq
@@ -97,28 +87,28 @@ type DeadLetterInfo struct {
 	Err error
 }
 
-// GapInfo is a break in a tile's stream: entries trimmed before they were read, or another history.
+// gapInfo is a break in a tile's stream: entries trimmed before they were read, or another history.
 // Relays notice by themselves; the bridge forwards what there is.
-type GapInfo struct {
+type gapInfo struct {
 	Tile fence.TileID
 	Have fence.Position // the last entry read; only Seq is known after a restart
 	Next fence.Position // the entry that does not follow it
 	Prev fence.Position // the position that entry follows
 }
 
-// RegressInfo is a tile of which a failover has taken back entries that were read: its history ends before
+// regressInfo is a tile of which a failover has taken back entries that were read: its history ends before
 // them, or is another one. Reading goes back to what is there now; nothing that this bridge has forwarded is
 // forwarded again under the same epoch.
-type RegressInfo struct {
+type regressInfo struct {
 	Tile fence.TileID
 	Read fence.Seq      // what was read
 	Last fence.Position // where the history ends now, by the owner hash
 }
 
-// LostInfo is a tile of which entries were trimmed before they were read: no bridge had moved its watermark for
+// lostInfo is a tile of which entries were trimmed before they were read: no bridge had moved its watermark for
 // longer than the trim's lease, or the stream was at its bound of memory. The bridge goes on with the
 // oldest entry there is; relays notice the gap and resync by themselves.
-type LostInfo struct {
+type lostInfo struct {
 	Tile    fence.TileID
 	Read    fence.Seq // what was read; zero if no watermark says, because its lease has run out
 	Trimmed fence.Seq // entries below it are gone

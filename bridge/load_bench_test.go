@@ -23,7 +23,7 @@ import (
 // runBridge runs a bridge for a benchmark.
 func runBridge(b *testing.B, s *servers, pub fanout.Publisher, ids []fence.TileID,
 	cfg *bridge.Config) (br *bridge.Bridge, stop func()) {
-	br, err := bridge.New(s.log, pub, ids, cfg)
+	br, err := bridge.New(s.log, pub, nil, ids, cfg)
 	require.NoError(b, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)

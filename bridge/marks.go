@@ -43,14 +43,14 @@ func (m *marks) book(w *mark, now time.Time, c *Config) {
 	if w.err != nil {
 		m.rewind = m.rewind || w.rewind
 		m.failures++
-		m.retry = now.Add(wait.Backoff(c.RetryMin, c.RetryMax, m.failures))
+		m.retry = now.Add(wait.Backoff(c.tuning.RetryMin, c.tuning.RetryMax, m.failures))
 		return
 	}
 	if w.rewind || w.seq > m.saved {
 		m.saved = w.seq
 	}
 	m.savedAt, m.failures = now, 0
-	m.renew = now.Add(spread(c.RenewEvery))
+	m.renew = now.Add(spread(c.tuning.RenewEvery))
 }
 
 // spread is a time between three quarters of d and d, so that what began together does not stay together.

@@ -19,7 +19,7 @@ func TestWhenMarksAreDue(t *testing.T) {
 	require.True(t, m.due(0, false, cfg).Before(now), "a lease is due")
 	m.book(&mark{seq: 7}, now, cfg)
 	require.True(t, m.settled(7))
-	require.InDelta(t, cfg.RenewEvery*7/8, m.due(7, false, cfg).Sub(now), float64(cfg.RenewEvery/8))
+	require.InDelta(t, cfg.tuning.RenewEvery*7/8, m.due(7, false, cfg).Sub(now), float64(cfg.tuning.RenewEvery/8))
 	require.False(t, m.settled(8))
 	require.Equal(t, now.Add(cfg.MarkEvery), m.due(8, false, cfg))
 	require.Zero(t, m.due(8, true, cfg))
@@ -37,7 +37,7 @@ func TestWhenMarksAreDue(t *testing.T) {
 	require.Equal(t, uint64(5), uint64(m.saved), "they only regress on purpose")
 	for n := 1; n < 20; n++ {
 		m.book(&mark{seq: 9, err: errors.New("no")}, now, cfg)
-		wait := min(cfg.RetryMin<<(n-1), cfg.RetryMax)
+		wait := min(cfg.tuning.RetryMin<<(n-1), cfg.tuning.RetryMax)
 		require.InDelta(t, wait, m.due(9, false, cfg).Sub(now), float64(wait)/2)
 	}
 }

@@ -48,7 +48,7 @@ func TestMarksAreCoalesced(t *testing.T) {
 // TestMarksOfAQuietTile: a lease from the beginning, renewed, and none lost to a trim.
 func TestMarksOfAQuietTile(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.run(&bridge.Config{RenewEvery: 5 * time.Second}, 1)
+		r.run(bridge.Config{}.With(bridge.Tuning{RenewEvery: 5 * time.Second}), 1)
 		synctest.Wait()
 		for _, c := range []stream.Consumer{bridgeAcked, bridgePending} {
 			m, ok := r.mark(1, c)
@@ -70,7 +70,7 @@ func TestMarksOfAQuietTile(t *testing.T) {
 func TestMarksWhileFailing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 3)
-		r.run(&bridge.Config{MarkEvery: 250 * ms, RenewEvery: 5 * time.Second}, 1)
+		r.run(bridge.Config{MarkEvery: 250 * ms}.With(bridge.Tuning{RenewEvery: 5 * time.Second}), 1)
 		settle()
 		r.pub.set(failWith(0, errDown))
 		r.commit(1, 1, 10)
@@ -207,10 +207,10 @@ func TestTrimmedBeforeItWasRead(t *testing.T) {
 		r.log.takeMarks()
 		var lost []bridge.LostInfo
 		var gaps int
-		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{
 			Lost: func(i bridge.LostInfo) { lost = append(lost, i) },
 			Gap:  func(bridge.GapInfo) { gaps++ },
-		}}, 1)
+		}), 1)
 		settle()
 		require.Equal(t, append(upTo(1, 3), upTo(13, 15)...), r.pub.seqs(1))
 		require.Equal(t, []bridge.LostInfo{{Tile: 1, Read: 3, Trimmed: 13}}, lost)
@@ -237,9 +237,9 @@ func TestTrimmedWhileNoBridgeRan(t *testing.T) {
 			require.NoError(t, err)
 		}
 		lost := map[fence.TileID][]bridge.LostInfo{}
-		b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{
 			Lost: func(i bridge.LostInfo) { lost[i.Tile] = append(lost[i.Tile], i) },
-		}})
+		}))
 		for id := fence.TileID(1); id <= tiles; id++ {
 			require.NoError(t, b.Add(id))
 			time.Sleep(20 * ms) // while the marks of the one before are gathered
@@ -370,20 +370,15 @@ func TestRunsOnce(t *testing.T) {
 func TestArguments(t *testing.T) {
 	r := newRig(t)
 	for name, err := range map[string]error{
-		"no log":       errOf(bridge.New(nil, r.pub, nil, nil)),
-		"no publisher": errOf(bridge.New(r.log, nil, nil, nil)),
-		"no tile":      errOf(bridge.New(r.log, r.pub, []fence.TileID{1, 0}, nil)),
-		"negative":     errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{MinPoll: -1})),
-		"negative n":   errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{Batch: -1})),
-		"poll order":   errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{MaxPoll: 5 * ms})),
-		"hints order":  errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{HintedPoll: 50 * ms})),
-		"renew order":  errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{RenewEvery: 5 * ms})),
-		"retry order":  errOf(bridge.New(r.log, r.pub, nil, &bridge.Config{RetryMax: 5 * ms})),
+		"no log":       errOf(bridge.New(nil, r.pub, nil, nil, nil)),
+		"no publisher": errOf(bridge.New(r.log, nil, nil, nil, nil)),
+		"no tile":      errOf(bridge.New(r.log, r.pub, nil, []fence.TileID{1, 0}, nil)),
+		"negative":     errOf(bridge.New(r.log, r.pub, nil, nil, &bridge.Config{PublishTimeout: -1})),
+		"hints order":  errOf(bridge.New(r.log, r.pub, nil, nil, &bridge.Config{HintedPoll: 50 * ms})),
+		"mark order":   errOf(bridge.New(r.log, r.pub, nil, nil, &bridge.Config{MarkEvery: time.Minute})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}
-	require.NoError(t, errOf(bridge.New(r.log, r.pub, nil,
-		&bridge.Config{MinPoll: time.Minute, MarkEvery: time.Minute, RetryMin: time.Minute})))
 	require.Equal(t, "superseded fenced unvouched repeated reason(9)",
 		fmt.Sprint(bridge.Superseded, " ", bridge.Fenced, " ", bridge.Unvouched, " ", bridge.Repeated, " ",
 			bridge.DropReason(9)))

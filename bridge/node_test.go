@@ -55,7 +55,7 @@ func TestFanoutNodeDies(t *testing.T) {
 	r := &rig{t: t, store: store, heads: map[fence.TileID]fence.Position{}, past: map[fence.TileID][]fence.Position{},
 		log: &watchedLog{Log: memstream.New(store)}}
 	sent := &watchedPublisher{next: f}
-	b, err := bridge.New(r.log, sent, ids, nil)
+	b, err := bridge.New(r.log, sent, nil, ids, nil)
 	require.NoError(t, err)
 	stop := r.start(b)
 	tick := func(n int) {

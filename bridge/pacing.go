@@ -87,16 +87,16 @@ func (p *pacer) next(t *pace, entries int, woken, more bool, began, now time.Tim
 		t.due = now
 	case t.hinted:
 		p.wait(t, entries > 0)
-		t.due = p.onGrid(now.Add(spread(t.interval)), p.cfg.MaxPoll)
+		t.due = p.onGrid(now.Add(spread(t.interval)), p.cfg.tuning.MaxPoll)
 	default:
-		t.interval = min(2*t.interval, p.cfg.MaxPoll)
+		t.interval = min(2*t.interval, p.cfg.tuning.MaxPoll)
 		if t.flowing {
 			shared := time.Duration(p.flowing) * time.Second / pollRate
-			t.interval = min(max(p.cfg.MinPoll, shared), p.cfg.MaxPoll)
+			t.interval = min(max(p.cfg.tuning.MinPoll, shared), p.cfg.tuning.MaxPoll)
 		}
 		// A pass that takes longer than that leaves both clusters as much time as it took.
-		rest := min(now.Sub(began), p.cfg.MaxPoll)
-		t.due = p.onGrid(latest(began.Add(t.interval), now.Add(rest)), p.cfg.MinPoll/2)
+		rest := min(now.Sub(began), p.cfg.tuning.MaxPoll)
+		t.due = p.onGrid(latest(began.Add(t.interval), now.Add(rest)), p.cfg.tuning.MinPoll/2)
 	}
 	return m
 }
@@ -105,7 +105,7 @@ func (p *pacer) next(t *pace, entries int, woken, more bool, began, now time.Tim
 func (p *pacer) wait(t *pace, found bool) {
 	switch {
 	case t.suspect:
-		t.interval = p.cfg.MaxPoll // by then its hint has come, or never will
+		t.interval = p.cfg.tuning.MaxPoll // by then its hint has come, or never will
 	case found:
 		t.interval = min(linger, p.cfg.HintedPoll)
 	default:
@@ -128,11 +128,11 @@ func (p *pacer) onGrid(at time.Time, grid time.Duration) time.Time {
 
 // hasten makes a tile due within MaxPoll whose hints are no longer relied on. It is false if that changes nothing.
 func (p *pacer) hasten(t *pace, now time.Time) bool {
-	if !t.hinted || !t.due.After(now.Add(p.cfg.MaxPoll)) {
+	if !t.hinted || !t.due.After(now.Add(p.cfg.tuning.MaxPoll)) {
 		return false
 	}
-	t.interval = p.cfg.MaxPoll
-	t.due = now.Add(rand.N(p.cfg.MaxPoll))
+	t.interval = p.cfg.tuning.MaxPoll
+	t.due = now.Add(rand.N(p.cfg.tuning.MaxPoll))
 	return true
 }
 

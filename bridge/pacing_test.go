@@ -14,7 +14,7 @@ func newPacer(t *testing.T) (*pacer, time.Time) {
 	return &pacer{cfg: cfg, began: began}, began
 }
 
-// TestPollRateIsShared: the more tiles flow, the less often each is polled, down to MaxPoll.
+// TestPollRateIsShared: the more tiles flow, the less often each is polled, down to Tuning.MaxPoll.
 func TestPollRateIsShared(t *testing.T) {
 	for tiles, want := range map[int]time.Duration{
 		1: 10 * time.Millisecond, pollRate / 100: 10 * time.Millisecond, pollRate / 50: 20 * time.Millisecond,
@@ -37,7 +37,7 @@ func TestPollRateIsShared(t *testing.T) {
 	}
 }
 
-// TestHintsAreReliedOn: with hints a tile waits for Linger after an entry and then doubles its wait up to HintedPoll.
+// TestHintsAreReliedOn: with hints a tile waits for linger after an entry and then doubles its wait up to HintedPoll.
 // An entry that no hint announced ends that for the tile, and many end it for the group.
 func TestHintsAreReliedOn(t *testing.T) {
 	p, now := newPacer(t)

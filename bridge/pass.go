@@ -57,10 +57,10 @@ type part struct {
 	unsent    int           // frames not handed over
 	oldest    time.Time     // commit time of the first of them, or else of the last entry read
 
-	drops     []DropInfo
-	letters   []DeadLetterInfo
-	gaps      []GapInfo
-	regressed *RegressInfo
+	drops     []dropInfo
+	letters   []deadLetterInfo
+	gaps      []gapInfo
+	regressed *regressInfo
 
 	op  Op // what failed, if err is not nil
 	err error
@@ -139,7 +139,7 @@ func (pt *part) sift(ctx context.Context, to *clusters, chunk *stream.Chunk) {
 	c := &pt.cursor
 	from := c.read
 	if c.regressed(chunk) {
-		pt.regressed = &RegressInfo{Tile: c.id, Read: from, Last: chunk.Owner.Position}
+		pt.regressed = &regressInfo{Tile: c.id, Read: from, Last: chunk.Owner.Position}
 		pt.more = true
 		return
 	}
@@ -178,7 +178,7 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 	if !c.follows(e) && c.once(notice{seq: e.Seq, gap: true}) {
 		have := c.last
 		have.Seq = c.read
-		pt.gaps = append(pt.gaps, GapInfo{Tile: c.id, Have: have, Next: e.Position, Prev: e.Prev})
+		pt.gaps = append(pt.gaps, gapInfo{Tile: c.id, Have: have, Next: e.Position, Prev: e.Prev})
 	}
 	before := c.place
 	reason := c.judge(e, current)
@@ -187,7 +187,7 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 	case reason == 0:
 		pt.frames = append(pt.frames, frame{position: e.Position, at: e.At, before: before, data: e.Frame})
 	case c.once(notice{seq: e.Seq}):
-		pt.drops = append(pt.drops, DropInfo{Tile: c.id, Position: e.Position, Reason: reason})
+		pt.drops = append(pt.drops, dropInfo{Tile: c.id, Position: e.Position, Reason: reason})
 	}
 }
 
@@ -212,7 +212,7 @@ func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 				return false
 			}
 		}
-		pt.letters = append(pt.letters, DeadLetterInfo{Tile: p.Tile, Epoch: p.Epoch, Seq: p.Seq, Reason: p.Reason,
+		pt.letters = append(pt.letters, deadLetterInfo{Tile: p.Tile, Epoch: p.Epoch, Seq: p.Seq, Reason: p.Reason,
 			Err: err})
 		c.letters = 0
 		c.once(notice{seq: p.Seq})

@@ -65,9 +65,9 @@ func TestPoisonDoesNotStopTheTile(t *testing.T) {
 				r.commit(1, 1, 2)
 				r.commit(2, 1, 1)
 				var letters []bridge.DeadLetterInfo
-				b, _ := r.run(&bridge.Config{Hooks: bridge.Hooks{DeadLettered: func(i bridge.DeadLetterInfo) {
+				b, _ := r.run(bridge.Config{}.With(bridge.Tuning{DeadLettered: func(i bridge.DeadLetterInfo) {
 					letters = append(letters, i)
-				}}}, 1, 2)
+				}}), 1, 2)
 				settle()
 				r.commit(1, 1, 1)
 				settle()
@@ -177,7 +177,7 @@ func TestSlowDeadLetters(t *testing.T) {
 			}
 			return nil
 		}
-		b, _ := r.run(&bridge.Config{RetryMax: time.Second}, 1, 2)
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{RetryMax: time.Second}), 1, 2)
 		for range 60 {
 			r.commit(2, 1, 1)
 			time.Sleep(time.Second)

@@ -58,7 +58,7 @@ func TestPollingAdapts(t *testing.T) {
 
 func TestPollingIsConfigurable(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.run(&bridge.Config{MinPoll: 5 * ms, MaxPoll: 30 * ms}, 1)
+		r.run(bridge.Config{}.With(bridge.Tuning{MinPoll: 5 * ms, MaxPoll: 30 * ms}), 1)
 		time.Sleep(100 * ms)
 		require.Equal(t, []time.Duration{10 * ms, 20 * ms, 30 * ms, 30 * ms}, gaps(r.log.takeReads())[:4])
 		r.commit(1, 1, 1)
@@ -76,7 +76,7 @@ func TestOneReadForAllTiles(t *testing.T) {
 			ids = append(ids, i+1)
 			r.commit(i+1, 1, 2)
 		}
-		r.run(&bridge.Config{PassBytes: 16 << 20}, ids...)
+		r.run(bridge.Config{}.With(bridge.Tuning{PassBytes: 16 << 20}), ids...)
 		synctest.Wait()
 		reads := r.log.takeReads()
 		require.Len(t, reads, 1)
@@ -118,7 +118,7 @@ func TestCatchingUp(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.commit(1, 1, 1000)
 		began := time.Now()
-		r.run(&bridge.Config{Batch: 100}, 1)
+		r.run(bridge.Config{}.With(bridge.Tuning{Batch: 100}), 1)
 		synctest.Wait()
 		require.Equal(t, upTo(1, 1000), r.pub.seqs(1))
 		require.Zero(t, time.Since(began))
@@ -134,7 +134,7 @@ func TestPassBytes(t *testing.T) {
 		for range 100 {
 			r.commitPayload(1, 1, payload)
 		}
-		b, _ := r.run(&bridge.Config{PassBytes: 256 << 10}, 1)
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{PassBytes: 256 << 10}), 1)
 		synctest.Wait()
 		require.EqualValues(t, 100, b.Stats().Batches)
 		reads := r.log.takeReads()
@@ -148,7 +148,7 @@ func TestPassBytes(t *testing.T) {
 // due.
 func TestAFullReadIsNotAlwaysTheFirstOfMany(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		b, _ := r.run(&bridge.Config{Batch: 2, MinPoll: 10 * time.Second}, 1)
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{Batch: 2, MinPoll: 10 * time.Second}), 1)
 		for range 5 {
 			time.Sleep(15 * time.Second)
 			r.log.takeReads()
@@ -163,7 +163,7 @@ func TestAFullReadIsNotAlwaysTheFirstOfMany(t *testing.T) {
 
 func TestWake(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		b, _ := r.run(&bridge.Config{MaxPoll: time.Hour}, 1, 2)
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{MaxPoll: time.Hour}), 1, 2)
 		time.Sleep(time.Hour)
 		r.log.takeReads()
 		r.commit(1, 1, 1)
@@ -180,7 +180,7 @@ func TestWake(t *testing.T) {
 // TestWakeDuringPass: the pass may have read the tile before the entry was there.
 func TestWakeDuringPass(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		b, _ := r.run(&bridge.Config{MinPoll: 20 * time.Second}, 1)
+		b, _ := r.run(bridge.Config{}.With(bridge.Tuning{MinPoll: 20 * time.Second}), 1)
 		synctest.Wait()
 		r.pub.set(func(context.Context, []fanout.Message) (int, error) {
 			r.pub.set(nil)

@@ -100,23 +100,22 @@ func (c *chaos) begin() {
 	c.mu.Lock()
 	c.shown = map[fence.TileID]fence.Epoch{} // the floor of the one before is not kept
 	c.mu.Unlock()
-	b, err := bridge.New(c.log, c, c.tiles, &bridge.Config{
+	b, err := bridge.New(c.log, c, nil, c.tiles, bridge.Config{}.With(bridge.Tuning{
 		Batch: 1 + c.rng.IntN(20),
-		Hooks: bridge.Hooks{
-			Dropped: func(d bridge.DropInfo) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if c.dropped[d.Tile] == nil {
-					c.dropped[d.Tile] = map[fence.Position]bool{}
-				}
-				c.dropped[d.Tile][d.Position] = true
-			},
-			Gap: func(g bridge.GapInfo) {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				c.gaps[g.Tile]++
-			},
-		}})
+		Dropped: func(d bridge.DropInfo) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.dropped[d.Tile] == nil {
+				c.dropped[d.Tile] = map[fence.Position]bool{}
+			}
+			c.dropped[d.Tile][d.Position] = true
+		},
+		Gap: func(g bridge.GapInfo) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.gaps[g.Tile]++
+		},
+	}))
 	require.NoError(c.t, err)
 	c.lives = append(c.lives, len(c.pub.all()))
 	c.bridge, c.stop = b, c.start(b)
@@ -311,8 +310,8 @@ func (c *chaos) checkForked(tile fence.TileID, got map[fence.Position]bool) {
 func TestConcurrentUse(t *testing.T) {
 	r := newRig(t)
 	const tiles = 20
-	b, stop := r.run(&bridge.Config{MinPoll: time.Millisecond, MaxPoll: 2 * ms, MarkEvery: 5 * ms, RetryMin: ms,
-		RetryMax: 2 * ms}, 1)
+	b, stop := r.run(bridge.Config{MarkEvery: 5 * ms}.With(bridge.Tuning{MinPoll: time.Millisecond,
+		MaxPoll: 2 * ms, RetryMin: ms, RetryMax: 2 * ms}), 1)
 	var mu sync.Mutex // of the rig's bookkeeping
 	var wg sync.WaitGroup
 	for w := range 4 {

@@ -71,7 +71,7 @@ func TestOnRealServers(t *testing.T) {
 	var b *bridge.Bridge
 	run := func() (stop func()) {
 		var err error
-		b, err = bridge.New(s.log, s.pub, ids, nil)
+		b, err = bridge.New(s.log, s.pub, nil, ids, nil)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -51,23 +51,23 @@ func (r *reporter) pass(p *pass) {
 		id := pt.cursor.id
 		if g := pt.regressed; g != nil {
 			log.Warn("the tile's history regressed", "tile", id, "read", g.Read, "last", g.Last)
-			hook.Call(hooks.Regressed, *g)
+			hook.Call(r.cfg.tuning.Regressed, *g)
 		}
 		for _, g := range pt.gaps {
 			log.Warn("gap in stream", "tile", id, "have", g.Have, "next", g.Next, "prev", g.Prev)
-			hook.Call(hooks.Gap, g)
+			hook.Call(r.cfg.tuning.Gap, g)
 		}
 		for _, d := range pt.drops {
 			log := log.Info
-			if d.Reason == Repeated {
+			if d.Reason == repeated {
 				log = r.cfg.Logger.Debug // comes in bursts, and says nothing new
 			}
 			log("entry not forwarded", "tile", id, "position", d.Position, "reason", d.Reason)
-			hook.Call(hooks.Dropped, d)
+			hook.Call(r.cfg.tuning.Dropped, d)
 		}
 		for _, d := range pt.letters {
 			log.Error("poison entry", "tile", id, "epoch", d.Epoch, "seq", d.Seq, "reason", d.Reason, "error", d.Err)
-			hook.Call(hooks.DeadLettered, d)
+			hook.Call(r.cfg.tuning.DeadLettered, d)
 		}
 		if pt.published.Batches > 0 {
 			hook.Call(hooks.Published, pt.published)
@@ -148,5 +148,5 @@ func (r *reporter) lost(id fence.TileID, read, trimmed fence.Seq) {
 		r.cfg.Logger.Error("entries were trimmed before they were forwarded",
 			"tile", id, "read", read, "trimmed", trimmed)
 	}
-	hook.Call(r.cfg.Hooks.Lost, LostInfo{Tile: id, Read: read, Trimmed: trimmed})
+	hook.Call(r.cfg.tuning.Lost, lostInfo{Tile: id, Read: read, Trimmed: trimmed})
 }

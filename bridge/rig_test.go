@@ -56,7 +56,15 @@ func newRig(t testing.TB) *rig {
 // run starts a bridge. The function it returns ends it and fails the test if Run fails.
 func (r *rig) run(cfg *bridge.Config, tiles ...fence.TileID) (b *bridge.Bridge, stop func()) {
 	r.t.Helper()
-	b, err := bridge.New(r.log, r.pub, tiles, cfg)
+	return r.hinted(nil, cfg, tiles...)
+}
+
+// hinted starts a bridge with wake hints.
+func (r *rig) hinted(
+	hints fanout.HintSubscriber, cfg *bridge.Config, tiles ...fence.TileID,
+) (b *bridge.Bridge, stop func()) {
+	r.t.Helper()
+	b, err := bridge.New(r.log, r.pub, hints, tiles, cfg)
 	require.NoError(r.t, err)
 	return b, r.start(b)
 }

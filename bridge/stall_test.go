@@ -40,7 +40,7 @@ func TestFanoutFrozen(t *testing.T) {
 	// The subscriptions break while their nodes are frozen, and what is published before they are back is lost to
 	// them: what was handed over is the bridge's to answer for.
 	sent := &watchedPublisher{next: s.pub, keepNoPayload: true}
-	b, err := bridge.New(s.log, sent, ids, &bridge.Config{PassBytes: passBytes})
+	b, err := bridge.New(s.log, sent, nil, ids, bridge.Config{}.With(bridge.Tuning{PassBytes: passBytes}))
 	require.NoError(t, err)
 	stop := (&rig{t: t}).start(b)
 

@@ -26,7 +26,7 @@ type Stats struct {
 	DeadLettersLost uint64 // poison entries that could not be put there
 	Gaps            uint64 // entries that did not follow the one before
 	Regressions     uint64 // times a failover had taken back what was read of a tile
-	Resyncs         uint64 // times entries of a tile were trimmed before they were read: see LostInfo
+	Resyncs         uint64 // times entries of a tile were trimmed before they were read: see lostInfo
 
 	StoreFailures   uint64 // calls to the log that failed
 	PublishFailures uint64 // calls to the publisher that failed, in part or altogether
@@ -40,15 +40,15 @@ type Drops struct {
 // Total is the number of entries dropped for any reason.
 func (d Drops) Total() uint64 { return d.Superseded + d.Fenced + d.Unvouched + d.Repeated }
 
-func (d *Drops) count(r DropReason) {
+func (d *Drops) count(r dropReason) {
 	switch r {
-	case Superseded:
+	case superseded:
 		d.Superseded++
-	case Fenced:
+	case fenced:
 		d.Fenced++
-	case Unvouched:
+	case unvouched:
 		d.Unvouched++
-	case Repeated:
+	case repeated:
 		d.Repeated++
 	}
 }

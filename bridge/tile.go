@@ -87,5 +87,5 @@ func (t *tile) resume(read fence.Seq, last fence.Position, now time.Time) {
 // fail notes a failure, after which the tile is tried again at due.
 func (t *tile) fail(c *Config, now time.Time) {
 	t.failures++
-	t.pace.due = now.Add(wait.Backoff(c.RetryMin, c.RetryMax, t.failures))
+	t.pace.due = now.Add(wait.Backoff(c.tuning.RetryMin, c.tuning.RetryMax, t.failures))
 }

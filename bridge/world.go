@@ -101,7 +101,7 @@ func (w *world) takeTiles(b *inbox, now time.Time) {
 	for id, want := range b.wanted {
 		t := w.tiles[id]
 		if t == nil {
-			t = newTile(id, now, w.cfg.MinPoll)
+			t = newTile(id, now, w.cfg.tuning.MinPoll)
 			w.tiles[id] = t
 			w.plan(t)
 		}
@@ -183,14 +183,14 @@ func (w *world) due(l lane, now time.Time) []*tile { return w.agenda[l].Take(now
 
 // beginPass prepares a pass over tiles.
 func (w *world) beginPass(tiles []*tile, retry bool, now time.Time) *pass {
-	limit := max(1, min(w.cfg.Batch, w.cfg.PassBytes/w.entryBytes/len(tiles)))
+	limit := max(1, min(w.cfg.tuning.Batch, w.cfg.tuning.PassBytes/w.entryBytes/len(tiles)))
 	if retry {
 		// With a publisher that reports only how far it got, a tile that always fails must not stand in front of
 		// others that would not.
 		slices.SortStableFunc(tiles, func(a, b *tile) int { return a.failures - b.failures })
 		limit = min(limit, probe)
 	} else {
-		w.from[passLane] = now.Add(min(passGap, w.cfg.MinPoll))
+		w.from[passLane] = now.Add(min(passGap, w.cfg.tuning.MinPoll))
 	}
 	p := &pass{}
 	if n := len(w.passes); n > 0 {
@@ -268,7 +268,7 @@ func (w *world) delay(tiles []*tile, now time.Time) {
 			continue
 		}
 		if waits[t.failures] == 0 {
-			waits[t.failures] = wait.Backoff(w.cfg.RetryMin, w.cfg.RetryMax, t.failures)
+			waits[t.failures] = wait.Backoff(w.cfg.tuning.RetryMin, w.cfg.tuning.RetryMax, t.failures)
 		}
 		t.pace.due = now.Add(waits[t.failures])
 	}

@@ -196,7 +196,7 @@ func (t *tileState) wasMarked(at time.Time, err error) error {
 
 // owesTruncate reports whether the journal may still hold entries that the checkpoint covers.
 func (c *Checkpointer) owesTruncate(t *tileState) bool {
-	return c.cfg.Journal != nil && t.truncated != t.durable.Seq
+	return c.journal != nil && t.truncated != t.durable.Seq
 }
 
 // truncate removes from the journal what the store's own word covers, and nothing after it. A failure is
@@ -206,7 +206,7 @@ func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
 		return
 	}
 	upTo := t.durable.Seq
-	err := c.cfg.Journal.Truncate(ctx, t.id, upTo)
+	err := c.journal.Truncate(ctx, t.id, upTo)
 	t.truncating++
 	if err == nil {
 		t.truncated, t.truncating = upTo, 0
@@ -217,5 +217,5 @@ func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
 	c.mu.Lock()
 	c.counts.truncated(err)
 	c.mu.Unlock()
-	hook.Call(c.cfg.Hooks.Truncated, TruncatedInfo{Tile: t.id, UpTo: upTo, Err: err, Failures: t.truncating})
+	hook.Call(c.cfg.tuning.Truncated, truncatedInfo{Tile: t.id, UpTo: upTo, Err: err, Failures: t.truncating})
 }

@@ -19,9 +19,10 @@ import (
 // Checkpointer copies the snapshots of a changing set of tiles to a Store. See the package comment for
 // what it guarantees. Its methods are safe for concurrent use.
 type Checkpointer struct {
-	log   stream.Log
-	store Store
-	cfg   Config
+	log     stream.Log
+	store   Store
+	journal JournalStore // nil: there is none
+	cfg     Config
 
 	inspector stream.Inspector // the log, if it is one; see survey
 
@@ -61,10 +62,14 @@ type tileState struct {
 	due     schedule.Date[*tileState] // in the queue of a lane; in none while a lane's slot works on it
 }
 
-// New returns a Checkpointer for the given tiles; Add and Remove change them later. Nothing happens
-// before Run or CheckpointNow. A *fence.ArgumentError names a missing log or store, a zero tile, or an
-// option out of range.
-func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Checkpointer, error) {
+// New returns a Checkpointer for the given tiles; Add and Remove change them later. journal is where write-through
+// tiles keep the batches that no checkpoint covers; nil: there is none. When a tile's snapshot is durable, its journal is
+// truncated up to it. If that fails, it is logged, counted and repeated later; it is no failed checkpoint. Nothing
+// happens before Run or CheckpointNow. A *fence.ArgumentError names a missing log or store, a zero tile, or an option out
+// of range.
+func New(
+	log stream.Log, store Store, journal JournalStore, tiles []fence.TileID, cfg *Config,
+) (*Checkpointer, error) {
 	if log == nil {
 		return nil, &fence.ArgumentError{Field: "log", Value: nil, Want: "the coordination store's log"}
 	}
@@ -75,7 +80,7 @@ func New(log stream.Log, store Store, tiles []fence.TileID, cfg *Config) (*Check
 	if err != nil {
 		return nil, err
 	}
-	c := &Checkpointer{log: log, store: store, cfg: full, tiles: map[fence.TileID]*tileState{},
+	c := &Checkpointer{log: log, store: store, journal: journal, cfg: full, tiles: map[fence.TileID]*tileState{},
 		waiting: newLane(), changed: newLane(), failing: newLane()}
 	c.inspector, _ = log.(stream.Inspector)
 	if err := c.Add(tiles...); err != nil {

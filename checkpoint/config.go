@@ -22,14 +22,9 @@ type Config struct {
 	// several goroutines, and must not call the Checkpointer. Default nil: Cadence for all.
 	CadenceOf func(fence.TileID) time.Duration
 
-	// Journal is where write-through tiles keep the batches that no checkpoint covers. When a tile's snapshot
-	// is durable, its journal is truncated up to it. A failure is reported to the Truncated hook and made
-	// good later; it is no failed checkpoint. Default nil: there is none.
-	Journal JournalStore
-
 	// Collector removes quiet tiles from the coordination store: one whose owner hash is gone, and whose whole history
 	// is in the durable store, goes away CollectAfter later, unless an owner comes back. Its checkpoint stays, and is
-	// what its next owner begins from: owners must be given the same store (tile.Config.Checkpoint). A tile whose owner
+	// what its next owner begins from: owners must be given the same store (tile.Seams.Checkpoint). A tile whose owner
 	// died after its last snapshot stays until an owner has run it again. Default nil: nothing is removed.
 	Collector stream.Collector
 
@@ -46,10 +41,9 @@ type Config struct {
 	// Timeout bounds one attempt at one tile: reading, writing and marking. Default 30 s.
 	Timeout time.Duration
 
-	// RetryMin and RetryMax bound the wait after a failed attempt at a tile: it doubles from RetryMin with
-	// every failure in a row up to RetryMax, less up to half of it at random. Defaults 1 s,
-	// and 30 s or RetryMin if that is longer.
-	RetryMin, RetryMax time.Duration
+	// RetryMax bounds the wait after a failed attempt at a tile: it doubles from 1 s, or RetryMax if that is
+	// shorter, with every failure in a row, less up to half of it at random. Default 30 s.
+	RetryMax time.Duration
 
 	// Drain bounds what Run still does after its context is cancelled: attempts under way, and one last
 	// pass over all tiles. Default 10 s.
@@ -60,6 +54,14 @@ type Config struct {
 	Logger *slog.Logger
 
 	Hooks Hooks
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	RetryMin  time.Duration       // the first wait after a failed attempt
+	Truncated func(truncatedInfo) // a journal was truncated, or could not be
 }
 
 // Hooks are called as things happen, for metrics and alarms. Each may be nil. They are called from the
@@ -68,11 +70,10 @@ type Config struct {
 // Lag, in each info, is how long ago the store was last known to hold the tile's latest snapshot: since
 // the tile was added, if it never was. It uses this process's monotonic clock.
 type Hooks struct {
-	Durable   func(DurableInfo)   // a snapshot is in the durable store
-	Skipped   func(SkippedInfo)   // a snapshot must not be written
-	Failed    func(FailedInfo)    // an attempt failed and will be repeated
-	Truncated func(TruncatedInfo) // a journal was truncated, or could not be
-	Drained   func(DrainedInfo)   // the last pass of Run has ended
+	Durable func(DurableInfo) // a snapshot is in the durable store
+	Skipped func(SkippedInfo) // a snapshot must not be written
+	Failed  func(FailedInfo)  // an attempt failed and will be repeated
+	Drained func(DrainedInfo) // the last pass of Run has ended
 }
 
 // DurableInfo is a snapshot that is in the durable store.
@@ -103,8 +104,8 @@ type FailedInfo struct {
 	Lag      time.Duration
 }
 
-// TruncatedInfo is a journal that was truncated, or could not be.
-type TruncatedInfo struct {
+// truncatedInfo is a journal that was truncated, or could not be.
+type truncatedInfo struct {
 	Tile     fence.TileID
 	UpTo     fence.Seq // the entries at or below it are covered by the checkpoint
 	Err      error     // nil: they are removed; otherwise a later attempt will
@@ -140,8 +141,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	var s setting.Check
 	s.Duration("Cadence", &c.Cadence, 5*time.Second)
 	s.Duration("Timeout", &c.Timeout, 30*time.Second)
-	s.Duration("RetryMin", &c.RetryMin, time.Second)
-	s.From(c.RetryMin, "RetryMax", &c.RetryMax, 30*time.Second)
+	s.Duration("RetryMax", &c.RetryMax, 30*time.Second)
+	c.tuning.RetryMin = cmp.Or(c.tuning.RetryMin, min(time.Second, c.RetryMax))
 	s.Duration("Drain", &c.Drain, 10*time.Second)
 	s.From(time.Minute, "CollectAfter", &c.CollectAfter, 24*time.Hour)
 	s.Number("Concurrency", &c.Concurrency, 8)

@@ -2,7 +2,7 @@
 // them back when the coordination store is lost. It also keeps the journals of write-through tiles there.
 //
 //	store, err := sqlitecheckpoint.Open(ctx, "checkpoints.db") // or dynamocheckpoint.New
-//	c, err := checkpoint.New(log, store, tiles, nil)
+//	c, err := checkpoint.New(log, store, nil, tiles, nil)
 //	err = c.Run(ctx) // until ctx is cancelled; then one last pass
 //
 // A Checkpointer is deliberately simple: on a cadence it reads each tile's snapshot and writes it to a
@@ -41,7 +41,7 @@
 // A tile that writes through loses none of its acknowledged ticks: its owner appends every batch to a journal before it
 // acknowledges it, so what the checkpoint lacks is in the journal's tail. The owner seals the journal for its epoch
 // when it takes the tile over; an earlier owner can then append no more. Each append also names the position that it
-// follows, so that a journal that was restored to an older state refuses it. Set Config.Journal, and the Checkpointer
+// follows, so that a journal that was restored to an older state refuses it. Give New the journal, and the Checkpointer
 // removes the entries that a checkpoint covers.
 //
 // # When the durable store fails

@@ -39,7 +39,7 @@ func Example() {
 	}
 
 	// A Checkpointer copies it. In a service this is c.Run(ctx), on a cadence.
-	c, err := checkpoint.New(memstream.New(coordination), durable, []fence.TileID{tile}, nil)
+	c, err := checkpoint.New(memstream.New(coordination), durable, nil, []fence.TileID{tile}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func Example_journal() {
 	err = journal.Append(ctx, tile, batch(1, first.Position, "ship 7 sinks"))
 	fmt.Println("the first owner is stale:", errors.Is(err, fence.ErrStale))
 
-	// A checkpoint at or past the batch makes it unnecessary; a Checkpointer with Config.Journal does this.
+	// A checkpoint at or past the batch makes it unnecessary; a Checkpointer with a journal does this.
 	if err := journal.Truncate(ctx, tile, first.Seq); err != nil {
 		log.Fatal(err)
 	}

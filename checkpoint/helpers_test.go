@@ -60,8 +60,6 @@ func (w *world) hooks() checkpoint.Hooks {
 		Skipped: func(i checkpoint.SkippedInfo) { record(w, &w.skipped, i) },
 		Failed:  func(i checkpoint.FailedInfo) { record(w, &w.failed, i) },
 		Drained: func(i checkpoint.DrainedInfo) { record(w, &w.drained, i) },
-
-		Truncated: func(i checkpoint.TruncatedInfo) { record(w, &w.truncated, i) },
 	}
 }
 
@@ -81,12 +79,21 @@ func seen[T any](w *world, list *[]T) []T {
 // checkpointer returns a Checkpointer of this world.
 func (w *world) checkpointer(tiles []fence.TileID, cfg *checkpoint.Config) *checkpoint.Checkpointer {
 	w.t.Helper()
+	return w.journaled(nil, tiles, cfg)
+}
+
+// journaled returns a Checkpointer that truncates a journal.
+func (w *world) journaled(
+	j checkpoint.JournalStore, tiles []fence.TileID, cfg *checkpoint.Config,
+) *checkpoint.Checkpointer {
+	w.t.Helper()
 	var c checkpoint.Config
 	if cfg != nil {
 		c = *cfg
 	}
 	c.Hooks = w.hooks()
-	cp, err := checkpoint.New(w.log, w.store, tiles, &c)
+	c.OnTruncated(func(i checkpoint.TruncatedInfo) { record(w, &w.truncated, i) })
+	cp, err := checkpoint.New(w.log, w.store, j, tiles, &c)
 	require.NoError(w.t, err)
 	return cp
 }

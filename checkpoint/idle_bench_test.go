@@ -44,7 +44,7 @@ func BenchmarkIdle(b *testing.B) {
 	persist(b, client, ids)
 
 	durable := memcheckpoint.New()
-	c, err := checkpoint.New(redisstream.New(store, client), durable, ids, nil)
+	c, err := checkpoint.New(redisstream.New(store, client), durable, nil, ids, nil)
 	require.NoError(b, err)
 	b.Cleanup(func() { forget(client, ids) })
 	ctx, cancel := context.WithCancel(b.Context())

@@ -89,7 +89,7 @@ func TestJournalFollowsCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.journal()
-		c := w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{Journal: j})
+		c := w.journaled(j, []fence.TileID{tile}, nil)
 		stop := w.run(c)
 		for i := range 5 {
 			j.write(tile, 7)
@@ -124,7 +124,7 @@ func TestJournalTruncatedAfterRestart(t *testing.T) {
 		require.NoError(t, w.checkpointer([]fence.TileID{tile}, nil).CheckpointNow(t.Context(), tile))
 		n, _ := j.left(tile)
 		require.Equal(t, 5, n)
-		stop := w.run(w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{Journal: j}))
+		stop := w.run(w.journaled(j, []fence.TileID{tile}, nil))
 		sleep(oneCadence)
 		stop()
 		n, _ = j.left(tile)
@@ -151,7 +151,7 @@ func TestJournalFails(t *testing.T) {
 			}
 			return nil
 		})
-		c := w.checkpointer(ids, &checkpoint.Config{Journal: j, Concurrency: 1, Timeout: 2 * time.Second})
+		c := w.journaled(j, ids, &checkpoint.Config{Concurrency: 1, Timeout: 2 * time.Second})
 		stop := w.run(c)
 		for range 10 {
 			for _, id := range ids {
@@ -201,7 +201,7 @@ func TestJournalKeptWhileStoreIsDown(t *testing.T) {
 			return &fence.StoreError{Op: "checkpoint put", Tile: tile, Outcome: fence.ErrUnknownOutcome,
 				Err: checkpoint.ErrThrottled}
 		})
-		c := w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{Journal: j})
+		c := w.journaled(j, []fence.TileID{tile}, nil)
 		stop := w.run(c)
 		for range 20 {
 			j.write(tile, 3)

@@ -252,27 +252,24 @@ func TestErrorsSay(t *testing.T) {
 
 func TestNewArguments(t *testing.T) {
 	log, store := memstream.New(memfence.New()), memcheckpoint.New()
-	_, err := checkpoint.New(nil, store, nil, nil)
+	_, err := checkpoint.New(nil, store, nil, nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = checkpoint.New(log, nil, nil, nil)
+	_, err = checkpoint.New(log, nil, nil, nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = checkpoint.New(log, store, []fence.TileID{0}, nil)
+	_, err = checkpoint.New(log, store, nil, []fence.TileID{0}, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	for name, cfg := range map[string]checkpoint.Config{
 		"Cadence":     {Cadence: -1},
 		"Timeout":     {Timeout: -1},
-		"RetryMin":    {RetryMin: -1},
-		"RetryMax":    {RetryMin: 2, RetryMax: 1},
+		"RetryMax":    {RetryMax: -1},
 		"Drain":       {Drain: -1},
 		"Concurrency": {Concurrency: -1},
 	} {
-		_, err := checkpoint.New(log, store, nil, &cfg)
+		_, err := checkpoint.New(log, store, nil, nil, &cfg)
 		var argument *fence.ArgumentError
 		require.ErrorAs(t, err, &argument, name)
 		assert.Equal(t, name, argument.Field)
 	}
-	_, err = checkpoint.New(log, store, nil, &checkpoint.Config{RetryMin: time.Hour})
-	require.NoError(t, err)
 }
 
 func TestRestore(t *testing.T) {

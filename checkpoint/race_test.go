@@ -94,10 +94,10 @@ func TestLaggingCheckpointer(t *testing.T) {
 		for _, id := range ids {
 			old.add(id, w.play(id, 1))
 		}
-		behind, err := checkpoint.New(oldLog{Log: w.log, past: &old, rng: &rng}, w.store, ids,
-			&checkpoint.Config{Journal: j, Cadence: time.Second, Hooks: w.hooks()})
+		behind, err := checkpoint.New(oldLog{Log: w.log, past: &old, rng: &rng}, w.store, j, ids,
+			&checkpoint.Config{Cadence: time.Second, Hooks: w.hooks()})
 		require.NoError(t, err)
-		stop1, stop2 := w.run(behind), w.run(w.checkpointer(ids, &checkpoint.Config{Journal: j}))
+		stop1, stop2 := w.run(behind), w.run(w.journaled(j, ids, nil))
 
 		stored := map[fence.TileID]fence.Position{}
 		for range 300 {

@@ -172,5 +172,5 @@ func (c *Checkpointer) cadenceOf(t *tileState) time.Duration {
 
 // backoff is the wait after the given number of failures in a row.
 func (c *Checkpointer) backoff(failures int) time.Duration {
-	return wait.Backoff(c.cfg.RetryMin, c.cfg.RetryMax, failures)
+	return wait.Backoff(c.cfg.tuning.RetryMin, c.cfg.RetryMax, failures)
 }

@@ -84,7 +84,7 @@ func TestPlainLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		ids := tiles(20)
-		c, err := checkpoint.New(struct{ stream.Log }{w.log}, w.store, ids, &checkpoint.Config{Hooks: w.hooks()})
+		c, err := checkpoint.New(struct{ stream.Log }{w.log}, w.store, nil, ids, &checkpoint.Config{Hooks: w.hooks()})
 		require.NoError(t, err)
 		stop := w.run(c)
 		for range 5 {

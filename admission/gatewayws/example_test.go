@@ -44,7 +44,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	gateway, err := admission.NewGateway(ledger, router, someTile{}, &admission.GatewayConfig{Price: price})
+	gateway, err := admission.NewGateway(ledger, router, someTile{}, price, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -86,8 +86,7 @@ func (w *tiles) upToDate(st checkpoint.Store) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-var quick = checkpoint.Config{Cadence: 20 * time.Millisecond, RetryMin: 5 * time.Millisecond,
-	RetryMax: 80 * time.Millisecond}
+var quick = checkpoint.Config{Cadence: 20 * time.Millisecond, RetryMax: 80 * time.Millisecond}
 
 // TestCheckpointerThrottled has a table that refuses every request for want of capacity until so many were
 // refused. The ticks go on meanwhile, the failures say what it was, and afterwards everything is durable,
@@ -115,7 +114,7 @@ func TestCheckpointerThrottled(t *testing.T) {
 		pauses[i.Retry] = true
 		assert.ErrorIs(t, i.Err, checkpoint.ErrThrottled)
 	}
-	c, err := checkpoint.New(w.log, st, w.ids(), &cfg)
+	c, err := checkpoint.New(w.log, st, nil, w.ids(), &cfg)
 	require.NoError(t, err)
 	stop := run(t, c)
 	for refused.Load() < 400 {
@@ -158,9 +157,9 @@ func TestTwoCheckpointers(t *testing.T) {
 		return send()
 	})
 	w := newTiles(t, 3)
-	one, err := checkpoint.New(w.log, newSmall(t, table, nil), w.ids(), &quick)
+	one, err := checkpoint.New(w.log, newSmall(t, table, nil), nil, w.ids(), &quick)
 	require.NoError(t, err)
-	two, err := checkpoint.New(w.log, slow, w.ids(), &quick)
+	two, err := checkpoint.New(w.log, slow, nil, w.ids(), &quick)
 	require.NoError(t, err)
 	stop := run(t, one, two)
 	reading, cancel := context.WithCancel(t.Context())
@@ -196,7 +195,7 @@ func TestKilledAnywhere(t *testing.T) {
 		w.play(tile)
 		var made atomic.Int32
 		killed := newSmall(t, table, killAt(func(any) bool { return int(made.Add(1)) > requests }))
-		c, err := checkpoint.New(w.log, killed, w.ids(), nil)
+		c, err := checkpoint.New(w.log, killed, nil, w.ids(), nil)
 		require.NoError(t, err)
 		err = c.CheckpointNow(t.Context(), tile)
 		require.True(t, err == nil || errors.Is(err, errKilled), "%v", err)
@@ -208,7 +207,7 @@ func TestKilledAnywhere(t *testing.T) {
 		require.False(t, found && s.Sum != fence.Checksum(snapshot(1, s.Seq, 3500).Blob), "a mixture")
 
 		w.play(tile)
-		next, err := checkpoint.New(w.log, st, w.ids(), nil)
+		next, err := checkpoint.New(w.log, st, nil, w.ids(), nil)
 		require.NoError(t, err)
 		require.NoError(t, next.CheckpointNow(t.Context(), tile))
 		last = w.at[tile]

@@ -92,7 +92,7 @@ func TestPolicies(t *testing.T) {
 	w := newTiles(t, 1)
 	for actor, work := range map[string]func(t *testing.T, st *dynamocheckpoint.Store){
 		"checkpointer": func(t *testing.T, st *dynamocheckpoint.Store) {
-			c, err := checkpoint.New(w.log, st, w.ids(), &checkpoint.Config{Journal: st})
+			c, err := checkpoint.New(w.log, st, st, w.ids(), nil)
 			require.NoError(t, err)
 			for range 3 {
 				w.play(tile)

@@ -96,7 +96,7 @@ func newWatch(b *testing.B, tiles []fence.TileID) *watch {
 	b.Cleanup(func() { _ = delivery.Close() })
 	fan, err := redisfanout.New(delivery, nil)
 	require.NoError(b, err)
-	w.bridge, err = bridge.New(log, fan, tiles, nil)
+	w.bridge, err = bridge.New(log, fan, nil, tiles, nil)
 	require.NoError(b, err)
 	w.relay, err = relay.New(fan, log, relay.Public, nil)
 	require.NoError(b, err)

@@ -6,7 +6,6 @@
 //	TILEFENCE_BENCH_TILES       tiles of BenchmarkHost; 10,000
 //	TILEFENCE_BENCH_FAULT       length of a fault of BenchmarkIsolation, and with it of the windows of
 //	                            BenchmarkFullTile and BenchmarkColdPath; 30s
-//	TILEFENCE_BENCH_PASS_BYTES  the bridge's Config.PassBytes in BenchmarkIsolation
 //	TILEFENCE_BENCH_HINTS       off: owner and bridge do without wake hints in BenchmarkIsolation
 //	TILEFENCE_BENCH_ROUNDS      partitions of BenchmarkPartitionRedirect; 100
 //	TILEFENCE_BENCH_VIEW_READS  views that BenchmarkViewAudit reads at most; 10,000,000

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -146,7 +145,7 @@ func newIsolation(tb testing.TB, how plan) *isolation {
 	is.owner = is.start(tb, partConfig{Role: "owner", Tiles: is.tiles, Tick: how.tick, SnapshotEvery: how.snapshotEvery,
 		Payload: isolationPayload, State: isolationState, Hints: hints})
 	// Its marks say how far it is behind, so they must be more recent than that.
-	is.bridge = is.start(tb, partConfig{Role: "bridge", Tiles: is.tiles, PassBytes: passBytes(tb), Hints: hints,
+	is.bridge = is.start(tb, partConfig{Role: "bridge", Tiles: is.tiles, Hints: hints,
 		MarkEvery: how.tick})
 	is.checkpointer = is.start(tb, partConfig{Role: "checkpointer", Tiles: is.tiles, Table: stacktest.UniqueName(tb)})
 	is.relay = is.start(tb, partConfig{Role: "relay", Tiles: is.tiles})
@@ -173,17 +172,6 @@ func (is *isolation) rest(tb testing.TB) window {
 		}
 	}
 	return is.last
-}
-
-// passBytes is the bridge's Config.PassBytes: TILEFENCE_BENCH_PASS_BYTES, or its default.
-func passBytes(tb testing.TB) int {
-	text := os.Getenv("TILEFENCE_BENCH_PASS_BYTES")
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(tb, err, "TILEFENCE_BENCH_PASS_BYTES")
-	return n
 }
 
 // outcome is what was measured around something that went wrong.

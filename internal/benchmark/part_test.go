@@ -57,7 +57,6 @@ type partConfig struct {
 	Hints bool // the owner gives wake hints, the bridge takes them
 
 	// Of a bridge.
-	PassBytes int // zero: its default
 	MarkEvery time.Duration
 
 	// Of a reader.
@@ -165,11 +164,11 @@ func (p *part) own(ctx context.Context) error {
 }
 
 func (p *part) forward(ctx context.Context) error {
-	cfg := &bridge.Config{PassBytes: p.PassBytes, MarkEvery: p.MarkEvery}
+	var hints fanout.HintSubscriber
 	if p.Hints {
-		cfg.Hints = p.fanout
+		hints = p.fanout
 	}
-	b, err := bridge.New(p.log, p.fanout, p.Tiles, cfg)
+	b, err := bridge.New(p.log, p.fanout, hints, p.Tiles, &bridge.Config{MarkEvery: p.MarkEvery})
 	if err != nil {
 		return err
 	}
@@ -194,11 +193,10 @@ func (p *part) checkpoint(ctx context.Context) error {
 		return err
 	}
 	var durable, failed atomic.Int64
-	c, err := checkpoint.New(p.log, store, p.Tiles,
-		&checkpoint.Config{Cadence: checkpointCadence, Hooks: checkpoint.Hooks{
-			Durable: func(checkpoint.DurableInfo) { durable.Add(1) },
-			Failed:  func(checkpoint.FailedInfo) { failed.Add(1) },
-		}})
+	c, err := checkpoint.New(p.log, store, nil, p.Tiles, &checkpoint.Config{Cadence: checkpointCadence, Hooks: checkpoint.Hooks{
+		Durable: func(checkpoint.DurableInfo) { durable.Add(1) },
+		Failed:  func(checkpoint.FailedInfo) { failed.Add(1) },
+	}})
 	if err != nil {
 		return err
 	}

@@ -76,11 +76,11 @@ type world struct {
 
 func newWorld(t *testing.T, s servers) *world {
 	w := &world{T: t, servers: s, tile: fence.TileID(rand.Uint64()>>1 | 1), checkpoints: &held{Store: s.durable}}
-	b, err := bridge.New(s.log, s.publisher, []fence.TileID{w.tile}, nil)
+	b, err := bridge.New(s.log, s.publisher, nil, []fence.TileID{w.tile}, nil)
 	require.NoError(t, err)
 	w.background(b.Run)
-	c, err := checkpoint.New(s.log, w.checkpoints, []fence.TileID{w.tile},
-		&checkpoint.Config{Cadence: cadence, RetryMin: cadence, Journal: s.durable})
+	c, err := checkpoint.New(s.log, w.checkpoints, s.durable, []fence.TileID{w.tile},
+		&checkpoint.Config{Cadence: cadence, RetryMax: cadence})
 	require.NoError(t, err)
 	w.background(c.Run)
 	r, err := relay.New(s.watchers, s.log, relay.Public, &relay.Config{CheckInterval: 200 * time.Millisecond,

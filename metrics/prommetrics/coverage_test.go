@@ -68,16 +68,9 @@ func declared(t *testing.T) map[string]*ast.TypeSpec {
 
 // elsewhere are the hooks without a metric of their own: a Stats counts the same, or why there is none.
 var elsewhere = map[string]string{
-	"bridge.Hooks.Dropped":       "tilefence_bridge_dropped_total",
-	"bridge.Hooks.DeadLettered":  "tilefence_bridge_dead_letters_total",
-	"bridge.Hooks.Gap":           "tilefence_bridge_gaps_total",
-	"bridge.Hooks.Regressed":     "tilefence_bridge_regressions_total",
-	"bridge.Hooks.Lost":          "tilefence_bridge_resyncs_total",
-	"relay.Hooks.ClientOpened":   "tilefence_relay_connected_total",
-	"relay.Hooks.Forged":         "tilefence_relay_forged_total",
-	"relay.Hooks.Queued":         "tilefence_relay_frames_out_total",
-	"checkpoint.Hooks.Truncated": "tilefence_checkpoint_truncated_total",
-	"admission.Hooks.Redirect":   "tilefence_admission_redirects_total",
+	"relay.Hooks.ClientOpened": "tilefence_relay_connected_total",
+	"relay.Hooks.Forged":       "tilefence_relay_forged_total",
+	"relay.Hooks.Queued":       "tilefence_relay_frames_out_total",
 }
 
 // TestEveryHookHasAMetric calls every hook and looks whether a metric has changed.

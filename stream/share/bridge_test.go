@@ -79,7 +79,7 @@ type plant struct {
 
 func (p *plant) startBridge(tiles share.Lister) *bridgeProcess {
 	b := &bridgeProcess{life: &mortal{Log: p.log, Publisher: p.broker}, link: &link{Members: p.list}}
-	forward, err := bridge.New(b.life, b.life, nil, &bridge.Config{Hints: p.broker})
+	forward, err := bridge.New(b.life, b.life, p.broker, nil, nil)
 	require.NoError(p.t, err)
 	b.share, err = share.New(b.link, "bridge", tiles, forward, &share.Config{Hints: p.broker})
 	require.NoError(p.t, err)

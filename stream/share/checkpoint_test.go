@@ -49,7 +49,7 @@ func TestCheckpointersShareTiles(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		start := func() (*share.Share, *link, context.CancelFunc) {
-			c, err := checkpoint.New(log, durable, nil, nil)
+			c, err := checkpoint.New(log, durable, nil, nil, nil)
 			require.NoError(t, err)
 			way := &link{Members: list}
 			s, err := share.New(way, "checkpointer", share.Fixed(tiles), c, nil)

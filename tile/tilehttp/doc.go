@@ -22,7 +22,7 @@
 //		return err
 //	}
 //	defer client.Close()
-//	gateway, err := admission.NewGateway(ledger, router, client, &admission.GatewayConfig{Price: price})
+//	gateway, err := admission.NewGateway(ledger, router, client, price, nil)
 //
 // # Wire
 //

@@ -406,7 +406,7 @@ func staged(t *testing.T) (th *theatre, s *httptest.Server) {
 		seams: tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: log}}
 	watched, err := relay.New(broker, log, relay.Public, nil)
 	require.NoError(t, err)
-	forward, err := bridge.New(log, broker, th.tiles, nil)
+	forward, err := bridge.New(log, broker, nil, th.tiles, nil)
 	require.NoError(t, err)
 	go func() { _ = watched.Run(t.Context()) }()
 	go func() { _ = forward.Run(t.Context()) }()

@@ -85,8 +85,8 @@ func (c *counter) serve(ctx context.Context, h *host) error {
 	if err != nil {
 		return err
 	}
-	gate, err := admission.NewGateway(ledger, router, &forwarder{world: c.of.world, host: h},
-		&admission.GatewayConfig{Price: game.Price, Unlimited: true, RetryWindow: retryWindow,
+	gate, err := admission.NewGateway(ledger, router, &forwarder{world: c.of.world, host: h}, game.Price,
+		&admission.GatewayConfig{Unlimited: true, RetryWindow: retryWindow,
 			ForwardTimeout: readTimeout, SweepAge: 300 * time.Millisecond, Reconciler: reconciler})
 	if err != nil {
 		return err

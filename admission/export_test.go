@@ -1,0 +1,10 @@
+package admission
+
+// Tuning are the settings that only tests change.
+type Tuning = tuning
+
+// With is the configuration with such settings.
+func (c GatewayConfig) With(t Tuning) *GatewayConfig {
+	c.tuning = t
+	return &c
+}
