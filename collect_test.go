@@ -79,8 +79,8 @@ func (a *attic) play(n int, kill bool) (before uint64, at fence.Position) {
 	rules := &counter{}
 	life := &mortal{}
 	p, err := tile.New(atticTile, "a:1", tile.Seams{Authority: intercept.AuthorityOf(a.authority, life.call),
-		Store: intercept.StoreOf(a.store, life.call), Log: a.log}, rules,
-		&tile.Config{TakeOver: true, Checkpoint: a.durable.Get, SnapshotEvery: 1 << 20})
+		Store: intercept.StoreOf(a.store, life.call), Log: a.log, Checkpoint: a.durable.Get}, rules,
+		&tile.Config{TakeOver: true, SnapshotEvery: 1 << 20})
 	require.NoError(a, err)
 	ctx, cancel := context.WithCancel(a.Context())
 	ended := make(chan error, 1)

@@ -72,11 +72,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		_, err := tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, free, &cfg)
 		return err
 	}
-	var withCheckpoint, withHandover, withFollow tilefence.TileServerConfig
-	withCheckpoint.Host.Tile.Checkpoint = func(context.Context, fence.TileID) (s fence.Snapshot, _ bool, _ error) {
-		return s, false, nil
-	}
-	withHandover.Host.Tile.Handover = func(context.Context, tile.Handover) error { return nil }
+	var withFollow tilefence.TileServerConfig
 	withFollow.Host.Tile.Follow = true
 	_, noPrice := tilefence.NewGatewayServer("127.0.0.1:0", b, anybody, nil, nil)
 	_, noAuthenticate := tilefence.NewGatewayServer("127.0.0.1:0", b, nil, free, nil)
@@ -92,17 +88,15 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	forgets.Host.Tile.RememberFor = tile.DefaultRetryWindow
 	require.ErrorIs(t, tiles(forgets), fence.ErrInvalidArgument)
 	for field, err := range map[string]error{
-		"Backends":           noEvidence,
-		"RememberFor":        gateway(short),
-		"Host.Tile":          tiles(withCheckpoint),
-		"Host.Tile.Handover": tiles(withHandover),
-		"Tile":               tiles(withFollow),
-		"HandOverTimeout":    tiles(tilefence.TileServerConfig{HandOverTimeout: -1}),
-		"rules":              noRules,
-		"price":              noPrice,
-		"DrainTimeout":       gateway(tilefence.GatewayServerConfig{DrainTimeout: -1}),
-		"authenticate":       noAuthenticate,
-		"authorize":          noAuthorize,
+		"Backends":        noEvidence,
+		"RememberFor":     gateway(short),
+		"Tile":            tiles(withFollow),
+		"HandOverTimeout": tiles(tilefence.TileServerConfig{HandOverTimeout: -1}),
+		"rules":           noRules,
+		"price":           noPrice,
+		"DrainTimeout":    gateway(tilefence.GatewayServerConfig{DrainTimeout: -1}),
+		"authenticate":    noAuthenticate,
+		"authorize":       noAuthorize,
 	} {
 		var argument *fence.ArgumentError
 		if assert.ErrorAs(t, err, &argument, field) {

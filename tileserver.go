@@ -32,9 +32,8 @@ type TileServerConfig struct {
 	// Web is where intents and hand-overs are served. By default the server listens at its contact.
 	Web Web
 
-	// Host are the settings of the tiles. The server sets Refollow, Restart, and of Tile also Checkpoint,
-	// Journal and Handover; setting one of the last three is a *fence.ArgumentError. Hooks and Announce are
-	// called beside the server's own. A Configure that replaces Hooks.Committed switches wake hints off.
+	// Host are the settings of the tiles. The server sets Refollow and Restart. Hooks and Announce are called beside
+	// the server's own. A Configure that replaces Hooks.Committed switches wake hints off.
 	Host tilehost.Config
 
 	// Spawn decides whether the server begins a tile without an owner because an intent has come for it: nil
@@ -150,9 +149,13 @@ func NewTileServer(
 	if b.Workers != nil {
 		s.lease = newAddressLease(b.Workers, contact, c.Logger)
 	}
-	decisions, host := c.DecisionLog.server(contact), s.hostConfig(b.Durable)
+	decisions, host := c.DecisionLog.server(contact), s.hostConfig()
 	logEnds(decisions, &host.Hooks)
-	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log}
+	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log,
+		Journal: b.Durable, Handover: s.peers.Handover,
+		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+			return checkpoint.Restore(ctx, b.Durable, id)
+		}}
 	s.host, err = tilehost.New(contact, seams, rules, host)
 	if err != nil {
 		return nil, err
@@ -170,12 +173,7 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 	d := setting.Of(c)
 	d.HandOverTimeout = cmp.Or(d.HandOverTimeout, 10*time.Second)
 	d.Logger = orDiscard(d.Logger)
-	t := &d.Host.Tile
 	switch {
-	case t.Checkpoint != nil || t.Journal != nil:
-		return d, argument("Host.Tile", "Checkpoint or Journal", "neither: Backends.Durable is both")
-	case t.Handover != nil:
-		return d, argument("Host.Tile.Handover", "set", "nil: the server hands over")
 	case d.HandOverTimeout < 0:
 		return d, argument("HandOverTimeout", d.HandOverTimeout, "a duration, or zero for 10s")
 	case d.RebalanceEvery != 0 && d.RebalanceEvery < time.Millisecond:
@@ -185,7 +183,7 @@ func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
 }
 
 // hostConfig is the caller's configuration of the host with the server's own parts.
-func (s *TileServer) hostConfig(durable Durable) *tilehost.Config {
+func (s *TileServer) hostConfig() *tilehost.Config {
 	c := s.cfg.Host
 	c.Refollow, c.Restart = true, true
 	hook.Attach(&c.Announce, func(o fence.Owner) {
@@ -201,10 +199,6 @@ func (s *TileServer) hostConfig(durable Durable) *tilehost.Config {
 	})
 	if c.Tile.Logger == nil {
 		c.Tile.Logger = s.cfg.Logger
-	}
-	c.Tile.Handover, c.Tile.Journal = s.peers.Handover, durable
-	c.Tile.Checkpoint = func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
-		return checkpoint.Restore(ctx, durable, id)
 	}
 	return &c
 }

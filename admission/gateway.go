@@ -34,8 +34,8 @@ type Forwarder interface {
 // says. Nothing else compares the price with the body.
 type PriceFunc func(ctx context.Context, a Action) (Action, error)
 
-// ClientPrices is a PriceFunc that admits every action at the price its client names. A client can then buy anything for
-// nothing: it is for tests, and for clients that are servers of the game.
+// ClientPrices is a PriceFunc that admits every action at the price its client names. A client can then buy anything
+// for nothing: it is for tests, and for clients that are servers of the game.
 func ClientPrices(_ context.Context, a Action) (Action, error) { return a, nil }
 
 // GatewayConfig holds the optional settings of a Gateway. Nil and the zero value are valid.
@@ -154,8 +154,8 @@ type Gateway struct {
 	failing atomic.Pointer[map[fence.TileID]bool] // tiles that the last sweep gave up
 }
 
-// NewGateway returns a gateway. price says what an action costs; it must not be nil, since nothing else keeps clients from
-// naming their prices, and ClientPrices lets them. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+// NewGateway returns a gateway. price says what an action costs; it must not be nil, since nothing else keeps clients
+// from naming their prices, and ClientPrices lets them. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewGateway(
 	ledger *AdmissionLedger, router Router, tiles Forwarder, price PriceFunc, cfg *GatewayConfig,
 ) (*Gateway, error) {

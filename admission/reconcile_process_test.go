@@ -153,9 +153,10 @@ func (d *doomed) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gate, err := admission.NewGateway(ledger, router, forgetful{client}, admission.ClientPrices, &admission.GatewayConfig{
-		Unlimited: true, Reconciler: reconciler, RetryWindow: d.RetryWindow,
-		SweepInterval: d.Sweep, SweepAge: d.Sweep})
+	gate, err := admission.NewGateway(ledger, router, forgetful{client}, admission.ClientPrices,
+		&admission.GatewayConfig{
+			Unlimited: true, Reconciler: reconciler, RetryWindow: d.RetryWindow,
+			SweepInterval: d.Sweep, SweepAge: d.Sweep})
 	if err != nil {
 		return err
 	}

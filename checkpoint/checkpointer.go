@@ -63,10 +63,10 @@ type tileState struct {
 }
 
 // New returns a Checkpointer for the given tiles; Add and Remove change them later. journal is where write-through
-// tiles keep the batches that no checkpoint covers; nil: there is none. When a tile's snapshot is durable, its journal is
-// truncated up to it. If that fails, it is logged, counted and repeated later; it is no failed checkpoint. Nothing
-// happens before Run or CheckpointNow. A *fence.ArgumentError names a missing log or store, a zero tile, or an option out
-// of range.
+// tiles keep the batches that no checkpoint covers; nil: there is none. When a tile's snapshot is durable, its journal
+// is truncated up to it. If that fails, it is logged, counted and repeated later; it is no failed checkpoint. Nothing
+// happens before Run or CheckpointNow. A *fence.ArgumentError names a missing log or store, a zero tile, or an option
+// out of range.
 func New(
 	log stream.Log, store Store, journal JournalStore, tiles []fence.TileID, cfg *Config,
 ) (*Checkpointer, error) {

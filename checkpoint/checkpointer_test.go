@@ -158,7 +158,7 @@ func TestBackoff(t *testing.T) {
 			return next()
 		})
 		start := time.Now()
-		stop := w.run(w.checkpointer([]fence.TileID{tile}, checkpoint.Config{RetryMax: 20 * time.Second}.With(checkpoint.Tuning{RetryMin: time.Second})))
+		stop := w.run(w.checkpointer([]fence.TileID{tile}, &checkpoint.Config{RetryMax: 20 * time.Second}))
 		sleep(5 * time.Minute)
 		stop()
 		require.Len(t, tries, 9)

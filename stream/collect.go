@@ -18,7 +18,7 @@ type Collector interface {
 	//
 	// The answers are in the order of the tiles, and each tile's is its own: a server that does not answer takes
 	// nothing from the tiles of others. Nothing is left in the place of a tile that went: for the next claimant the
-	// store has never known the tile. So an owner needs the checkpoint to go on (tile.Config.Checkpoint), under a
+	// store has never known the tile. So an owner needs the checkpoint to go on (tile.Seams.Checkpoint), under a
 	// higher epoch, with a jump of the sequence. A claimant that replayed the history before it went is refused with
 	// fence.ErrBehind and begins again.
 	Expire(ctx context.Context, tiles []Quiet, after time.Duration) []Expiry

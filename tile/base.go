@@ -92,11 +92,11 @@ func (c *base) inOwnerHash(ctx context.Context, successor string) fence.Owner {
 	return fence.Owner{Tile: c.tile, Contact: successor}
 }
 
-// newDurable is the durable store of a tile as its configuration gives it.
-func newDurable(id fence.TileID, c *Config) *durable.Store {
-	d := &durable.Store{Tile: id, Checkpoint: c.Checkpoint, Reading: c.BootTimeout, Writing: c.DrainTimeout}
+// newDurable is the durable store of a tile.
+func newDurable(id fence.TileID, s *Seams, c *Config) *durable.Store {
+	d := &durable.Store{Tile: id, Checkpoint: s.Checkpoint, Reading: c.BootTimeout, Writing: c.DrainTimeout}
 	if c.Durability == WriteThrough {
-		d.Journal = c.Journal
+		d.Journal = s.Journal
 	}
 	return d
 }
@@ -134,7 +134,7 @@ func (c *base) commitThrough(ctx context.Context, batch fence.Commit) (r fence.R
 func (c *base) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.JournalTimeout)
 	defer cancel()
-	err := c.cfg.Journal.Append(ctx, batch.Tile, batch.Entry())
+	err := c.seams.Journal.Append(ctx, batch.Tile, batch.Entry())
 	switch {
 	case err == nil:
 		return nil

@@ -65,11 +65,10 @@ func TestHistoryIsNotReplacedByAnOwnerThatAskedANodeWithoutIt(t *testing.T) {
 				require.NoError(t, err)
 				b := &runner{rules: &ledgerRules{}}
 				b.TileProcessor, err = tile.New(testTile, "b:1",
-					tile.Seams{Authority: w.authority, Store: w.store, Log: log}, b.rules,
-					&tile.Config{TakeOver: true,
+					tile.Seams{Authority: w.authority, Store: w.store, Log: log,
 						Checkpoint: func(context.Context, fence.TileID) (fence.Snapshot, bool, error) {
 							return saved.Snapshot, saved.HasSnapshot, nil // the state before the first word
-						}})
+						}}, b.rules, &tile.Config{TakeOver: true})
 				require.NoError(t, err)
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 				ended := make(chan error, 1)

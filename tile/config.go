@@ -13,11 +13,26 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
-// Seams are the back ends a TileProcessor stands on. All three are required.
+// Seams are what a TileProcessor stands on: the back ends, and the way to its successors. The first three are required.
 type Seams struct {
 	Authority fence.Authority
 	Store     fence.Store
 	Log       stream.Log
+
+	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
+	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
+	// checkpoint, because a failover lost what the durable store has. Where the stream is whole, a durable store
+	// that gives no answer within 2 s is not waited for; that is logged. Nil: a tile without history starts empty,
+	// and the stream is believed. It may be called from several goroutines.
+	Checkpoint CheckpointFn
+
+	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
+	// store that Checkpoint reads. Other classes ignore it.
+	Journal Journal
+
+	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
+	// tilehttp.Client.Handover is one. Nil: Drain cannot name a successor.
+	Handover func(ctx context.Context, h Handover) error
 }
 
 // CheckpointFn reads a tile's last durable snapshot; found is false when there is none. It is how a tile
@@ -63,17 +78,6 @@ type Config struct {
 	// redisfence.Config.MinReplicas.
 	Replicas int
 
-	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
-	// store that Checkpoint reads. Other classes ignore it.
-	Journal Journal
-
-	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
-	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
-	// checkpoint, because a failover lost what the durable store has. Where the stream is whole, a durable store
-	// that gives no answer within 2 s is not waited for; that is logged. Default nil: a tile without history
-	// starts empty, and the stream is believed. It may be called from several goroutines.
-	Checkpoint CheckpointFn
-
 	// TakeOver lets Run take a tile from the owner it finds. Default false: a tile that is held elsewhere
 	// ends Run with a *fence.LostError.
 	TakeOver bool
@@ -101,10 +105,6 @@ type Config struct {
 	// process keeps the ticks of its tiles apart. done is called when the owner ends, and may be nil. A tilehost.Host
 	// sets it. Default: a part of TickInterval that follows from the tile's number.
 	Phase func(tile fence.TileID, interval time.Duration) (wait time.Duration, done func())
-
-	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
-	// tilehttp.Client.Handover is one. Default nil: Drain cannot name a successor.
-	Handover func(ctx context.Context, h Handover) error
 
 	Limits
 	Timeouts
@@ -243,7 +243,7 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 			return turn.Phase(id, interval), nil
 		}
 	}
-	for _, err := range []error{check.Err, d.validateDurability(), d.validateTimes()} {
+	for _, err := range []error{check.Err, d.validateDurability(&s), d.validateTimes()} {
 		if err != nil {
 			return d, err
 		}
@@ -252,18 +252,18 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 }
 
 // validateDurability validates the class and what it needs.
-func (c *Config) validateDurability() error {
+func (c *Config) validateDurability(s *Seams) error {
 	switch {
 	case c.Durability < Checkpointed || c.Durability > ReplicatedActions:
 		return &fence.ArgumentError{Field: "Durability", Value: c.Durability,
 			Want: "Checkpointed, Replicated, ReplicatedActions or WriteThrough"}
 	case c.Replicas < fence.AllReplicas:
 		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
-	case c.Durability == WriteThrough && c.Journal == nil:
-		return &fence.ArgumentError{Field: "Journal", Value: "nil",
+	case c.Durability == WriteThrough && s.Journal == nil:
+		return &fence.ArgumentError{Field: "seams.Journal", Value: "nil",
 			Want: "a journal: WriteThrough appends every batch to it"}
-	case c.Durability == WriteThrough && c.Checkpoint == nil:
-		return &fence.ArgumentError{Field: "Checkpoint", Value: "nil",
+	case c.Durability == WriteThrough && s.Checkpoint == nil:
+		return &fence.ArgumentError{Field: "seams.Checkpoint", Value: "nil",
 			Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
 	}
 	return nil

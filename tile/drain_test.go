@@ -41,12 +41,11 @@ func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
 		authority := &mintless{Authority: w.authority}
 		p := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
 		var err error
-		p.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log},
-			p.rules,
-			&tile.Config{ConfirmEvery: never, Handover: func(context.Context, tile.Handover) error {
+		p.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log,
+			Handover: func(context.Context, tile.Handover) error {
 				t.Error("the successor was asked although the last tick was not settled")
 				return errors.New("not now")
-			}})
+			}}, p.rules, &tile.Config{ConfirmEvery: never})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		go func() {
@@ -171,10 +170,10 @@ func TestAHandOverFinishesTheRepairThatItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		store := &unconfirming{Store: w.store, begun: map[fence.Epoch]bool{}}
-		p := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log}, "a:1",
-			tile.Config{ConfirmEvery: never, Handover: func(context.Context, tile.Handover) error {
+		p := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log,
+			Handover: func(context.Context, tile.Handover) error {
 				return errors.New("not now")
-			}})
+			}}, "a:1", tile.Config{ConfirmEvery: never})
 		for i := range 4 {
 			p.say(t, "", fmt.Sprint(i))
 		}

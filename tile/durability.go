@@ -47,9 +47,9 @@ const (
 	// only refresh the owner hash do not wait.
 	Replicated Durability = 1
 
-	// WriteThrough acknowledges a tick when the master has taken it and Config.Journal has it: a durable write each
-	// tick. While the journal does not answer, the tile is frozen, and no other tile is. Needs Config.Journal and
-	// Config.Checkpoint, and a Checkpointer, which truncates the journal behind its checkpoints.
+	// WriteThrough acknowledges a tick when the master has taken it and Seams.Journal has it: a durable write each
+	// tick. While the journal does not answer, the tile is frozen, and no other tile is. Needs Seams.Journal and
+	// Seams.Checkpoint, and a Checkpointer, which truncates the journal behind its checkpoints.
 	WriteThrough Durability = 2
 
 	// ReplicatedActions is Replicated for ticks that record the outcome of an action, and Checkpointed for all
@@ -74,14 +74,14 @@ func ParseDurability(s string) (Durability, error) {
 }
 
 // Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the
-// checkpoints that Config.Checkpoint reads. What was acknowledged is always the latest checkpoint and the
+// checkpoints that Seams.Checkpoint reads. What was acknowledged is always the latest checkpoint and the
 // entries after it. The back ends of package checkpoint are Journals. Implementations are safe for concurrent use.
 //
 // The seal fences it: a successor seals the journal under its epoch before it reads what is in it, so what an
 // owner that was superseded appends later is refused, and not acknowledged, even if a paused master has
 // taken it.
 //
-// Config.Checkpoint reads what Put writes, and sees every Put that was answered before it was called; Tail sees every
+// Seams.Checkpoint reads what Put writes, and sees every Put that was answered before it was called; Tail sees every
 // such Append.
 //
 // Errors: a *fence.StoreError with ErrNotApplied or ErrUnknownOutcome, after which the same call may be made

@@ -17,10 +17,7 @@ import (
 // lost at once.
 func Example_writeThrough() {
 	durable := memcheckpoint.New() // DynamoDB or SQLite, in a deployment
-	cfg := tile.Config{TickInterval: 10 * time.Millisecond, Durability: tile.WriteThrough, Journal: durable,
-		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
-			return checkpoint.Restore(ctx, durable, id)
-		},
+	cfg := tile.Config{TickInterval: 10 * time.Millisecond, Durability: tile.WriteThrough,
 		Hooks: tile.Hooks{Restored: func(i tile.RestoredInfo) {
 			fmt.Println("lost:", i.LostTicks, "ticks, exactly:",
 				i.Exact)
@@ -30,7 +27,10 @@ func Example_writeThrough() {
 	authority := memfence.NewAuthority()
 	run := func(f func(p *tile.TileProcessor)) {
 		store := memfence.New() // each time an empty one
-		seams := tile.Seams{Authority: authority, Store: store, Log: memstream.New(store)}
+		seams := tile.Seams{Authority: authority, Store: store, Log: memstream.New(store), Journal: durable,
+			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+				return checkpoint.Restore(ctx, durable, id)
+			}}
 		p, err := tile.New(testTile, "10.0.0.7:7000", seams, &ledgerRules{}, &cfg)
 		if err != nil {
 			fmt.Println(err)

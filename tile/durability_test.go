@@ -233,7 +233,7 @@ func TestHandOverInEachClass(t *testing.T) {
 			onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 				var b *restorer
 				cfg := tile.Config{Durability: class}
-				cfg.Handover = func(ctx context.Context, h tile.Handover) error {
+				s.w.more.Handover = func(ctx context.Context, h tile.Handover) error {
 					if warm {
 						return b.accept(ctx, h)
 					}
@@ -262,18 +262,23 @@ func TestHandOverInEachClass(t *testing.T) {
 
 func TestDurabilityArguments(t *testing.T) {
 	w := newWorld(t)
-	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
 	r := &reach{shelf: newShelf()}
+	seams := w.with(tile.Seams{Journal: r, Checkpoint: r.read}).seams()
+	for name, some := range map[string]tile.Seams{
+		"seams.Journal": {Checkpoint: r.read}, "seams.Checkpoint": {Journal: r}} {
+		_, err := tile.New(testTile, "a", w.with(some).seams(), &ledgerRules{},
+			&tile.Config{Durability: tile.WriteThrough})
+		var argument *fence.ArgumentError
+		if assert.ErrorAs(t, err, &argument) {
+			assert.Equal(t, name, argument.Field)
+		}
+	}
 	for name, cfg := range map[string]tile.Config{
-		"class":         {Durability: 4},
-		"negative":      {Durability: -1},
-		"replicas":      {Durability: tile.Replicated, Replicas: -2},
-		"no journal":    {Durability: tile.WriteThrough, Checkpoint: r.read},
-		"no checkpoint": {Durability: tile.WriteThrough, Journal: r},
-		"timeout": {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read,
-			Timeouts: tile.Timeouts{JournalTimeout: -1}},
-		"patience": {Durability: tile.WriteThrough, Journal: r, Checkpoint: r.read,
-			Timeouts:     tile.Timeouts{JournalTimeout: 2 * time.Second},
+		"class":    {Durability: 4},
+		"negative": {Durability: -1},
+		"replicas": {Durability: tile.Replicated, Replicas: -2},
+		"timeout":  {Durability: tile.WriteThrough, Timeouts: tile.Timeouts{JournalTimeout: -1}},
+		"patience": {Durability: tile.WriteThrough, Timeouts: tile.Timeouts{JournalTimeout: 2 * time.Second},
 			SuspectAfter: 2 * time.Second},
 	} {
 		_, err := tile.New(testTile, "a", seams, &ledgerRules{}, &cfg)

@@ -420,7 +420,6 @@ func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 	r := &restorer{reach: &reach{shelf: sh}, zombie: new(bool),
 		process: &process{contact: contact, line: &line{w: s.w}, runner: &runner{rules: &ledgerRules{},
 			done: make(chan struct{})}}}
-	cfg.Journal, cfg.Checkpoint = r.reach, r.reach.read
 	cfg.Hooks = tile.Hooks{
 		Restored:  func(i tile.RestoredInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.restored = append(r.restored, i) },
 		Committed: func(i tile.CommitInfo) { r.mu.Lock(); defer r.mu.Unlock(); r.commits = append(r.commits, i) },
@@ -438,6 +437,7 @@ func (s *shard) equip(contact string, sh *shelf, cfg tile.Config) *restorer {
 	}
 	w := s.w
 	seams := r.line.seams(w.authority)
+	seams.Journal, seams.Checkpoint = r.reach, r.reach.read
 	seams.Log = watchedLog{seams.Log, r}
 	seams.Store = intercept.StoreOf(shardStore{Store: w.store, shard: s, asksZombie: r.zombie}, r.line.call)
 	var err error

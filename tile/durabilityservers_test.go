@@ -61,23 +61,30 @@ func onRedis(t testing.TB) (tile.Seams, *redis.ClusterClient) {
 	return tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: redisstream.New(store, client)}, client
 }
 
-func onStore(class tile.Durability, d durableStore) tile.Config {
-	return tile.Config{Durability: class, Journal: d, TickInterval: 20 * time.Millisecond, SnapshotEvery: 1 << 20,
-		Timeouts: tile.Timeouts{CommitTimeout: 2 * time.Second, BootTimeout: 30 * time.Second},
-		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
-			return checkpoint.Restore(ctx, d, id)
-		}}
+func onStore(class tile.Durability) tile.Config {
+	return tile.Config{Durability: class, TickInterval: 20 * time.Millisecond, SnapshotEvery: 1 << 20,
+		Timeouts: tile.Timeouts{CommitTimeout: 2 * time.Second, BootTimeout: 30 * time.Second}}
+}
+
+// above are seams with a durable store.
+func above(seams tile.Seams, d durableStore) tile.Seams {
+	seams.Journal = d
+	seams.Checkpoint = func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+		return checkpoint.Restore(ctx, d, id)
+	}
+	return seams
 }
 
 // All that Redis has of a tile is deleted together with its owner, on real servers, in each class.
 func TestLostCoordinationOnRealServers(t *testing.T) {
 	seams, client := onRedis(t)
 	d := dynamoStore(t)
+	seams = above(seams, d)
 	for i, id := range tileIDs(len(classes)) {
 		class := classes[i]
 		var mu sync.Mutex
 		var reports []tile.RestoredInfo
-		cfg := onStore(class, d)
+		cfg := onStore(class)
 		cfg.Hooks.Restored = func(i tile.RestoredInfo) { mu.Lock(); defer mu.Unlock(); reports = append(reports, i) }
 		say := func(prefix string, n int) (words []string) {
 			rules := &ledgerRules{}
@@ -135,7 +142,8 @@ func BenchmarkDurability(b *testing.B) {
 	} {
 		for _, n := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/tiles=%d", way.name, n), func(b *testing.B) {
-				m := &ticking{class: way.class, seams: seams, client: client, cfg: onStore(way.class, way.store(b))}
+				m := &ticking{class: way.class, seams: above(seams, way.store(b)), client: client,
+					cfg: onStore(way.class)}
 				m.play(b, n)
 				m.report(b)
 			})

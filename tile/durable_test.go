@@ -59,7 +59,7 @@ func TestStreamThatEndsBeforeTheCheckpointIsRebasedOnIt(t *testing.T) {
 				d.snap, d.found = fence.Snapshot{Position: at, Tick: 4, Sum: fence.Checksum(blob), Blob: blob}, true
 			})
 			w.loseTail(2)
-			b := w.process("b:1", tile.Config{TakeOver: !follow, Follow: follow, Checkpoint: d.read})
+			b := w.with(tile.Seams{Checkpoint: d.read}).process("b:1", tile.Config{TakeOver: !follow, Follow: follow})
 			b.eventually(t, tile.Serving, 10*time.Second)
 			assert.Greater(t, b.Status().Position.Seq, at.Seq+fence.RebaseJump-1)
 			assert.Greater(t, b.Status().Epoch, at.Epoch)
@@ -75,7 +75,7 @@ func TestCheckpointOfAWholeStreamIsNotRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := w.wordsThenCheckpoint()
-		b := w.process("b:1", tile.Config{TakeOver: true, Checkpoint: d.read})
+		b := w.with(tile.Seams{Checkpoint: d.read}).process("b:1", tile.Config{TakeOver: true})
 		b.say(t, "", "four")
 		assert.Empty(t, b.healed)
 		assert.EqualValues(t, 2, b.Status().Epoch, "one mint")
@@ -98,7 +98,7 @@ func TestDurableStoreThatIsDownDoesNotKeepATileFromBooting(t *testing.T) {
 			},
 		} {
 			began := time.Now()
-			b := w.process("b:1", tile.Config{Checkpoint: read})
+			b := w.with(tile.Seams{Checkpoint: read}).process("b:1", tile.Config{})
 			b.eventually(t, tile.Serving, 5*time.Second)
 			assert.LessOrEqual(t, time.Since(began), 2100*time.Millisecond)
 			require.NoError(t, b.drain())
@@ -106,7 +106,7 @@ func TestDurableStoreThatIsDownDoesNotKeepATileFromBooting(t *testing.T) {
 		assert.Equal(t, []string{"one", "two", "three"}, w.history())
 		w.store.Update(testTile, func(s *memfence.State) { *s = memfence.State{} })
 		d.err = &fence.StoreError{Op: "get", Tile: testTile, Outcome: fence.ErrNotApplied, Err: errors.New("down")}
-		b := w.process("b:1", tile.Config{Checkpoint: d.read})
+		b := w.with(tile.Seams{Checkpoint: d.read}).process("b:1", tile.Config{})
 		<-b.done
 		assert.ErrorIs(t, b.err, fence.ErrNotApplied, "but a tile without history does not start empty")
 	})
@@ -120,7 +120,7 @@ func TestSequenceIsMovedAboveACheckpointThatALaterOwnerDidNotKnow(t *testing.T) 
 		b := w.process("b:1", tile.Config{})
 		b.say(t, "", "four")
 		require.NoError(t, b.drain())
-		c := w.process("c:1", tile.Config{Checkpoint: d.read})
+		c := w.with(tile.Seams{Checkpoint: d.read}).process("c:1", tile.Config{})
 		c.say(t, "", "five")
 		assert.Greater(t, c.Status().Position.Seq, d.snap.Seq)
 		require.NoError(t, c.drain())
@@ -133,12 +133,12 @@ func TestDamagedHistoryWithACheckpointSaysWhatToDo(t *testing.T) {
 		w := newWorld(t)
 		d := w.wordsThenCheckpoint()
 		w.store.Update(testTile, func(s *memfence.State) { s.Snapshot.Blob = []byte("?") })
-		b := w.process("b:1", tile.Config{Checkpoint: d.read})
+		b := w.with(tile.Seams{Checkpoint: d.read}).process("b:1", tile.Config{})
 		<-b.done
 		require.ErrorIs(t, b.err, fence.ErrCorrupt)
 		assert.ErrorContains(t, b.err, "delete "+fence.KeysOf(testTile).Stream)
 		w.store.Update(testTile, func(s *memfence.State) { s.Snapshot, s.Entries = nil, nil }) // as advised
-		c := w.process("c:1", tile.Config{TakeOver: true, Checkpoint: d.read})
+		c := w.with(tile.Seams{Checkpoint: d.read}).process("c:1", tile.Config{TakeOver: true})
 		c.say(t, "", "four")
 		require.NoError(t, c.drain())
 		assert.Equal(t, []string{"one", "two", "three", "four"}, w.history())
@@ -173,7 +173,8 @@ func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 					w := newWorld(t)
 					d := w.wordsThenCheckpoint()
 					teach(t, w, d)
-					b := w.process("b:1", tile.Config{TakeOver: true, Follow: follow, Checkpoint: d.read})
+					b := w.with(tile.Seams{Checkpoint: d.read}).process("b:1",
+						tile.Config{TakeOver: true, Follow: follow})
 					b.eventually(t, tile.Serving, time.Minute)
 					assert.Greater(t, b.Status().Epoch, fence.Epoch(70))
 					assert.LessOrEqual(t, b.Status().Epoch, fence.Epoch(72), "and no epoch is wasted without need")

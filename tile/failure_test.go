@@ -85,7 +85,7 @@ func (w *world) fragile(contact string, cfg tile.Config, rules *brittle) *fragil
 		defer mu.Unlock()
 		all = append(all, e)
 	}
-	p, err := tile.New(testTile, contact, tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, &cfg)
+	p, err := tile.New(testTile, contact, w.seams(), rules, &cfg)
 	require.NoError(w.t, err)
 	return &fragile{runner: w.launch(p, nil), rules: rules, failures: func() []*tile.RulesError {
 		mu.Lock()

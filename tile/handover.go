@@ -139,7 +139,7 @@ func (o *tileOwner) askSuccessor(ctx context.Context, successor string) error {
 	answer := make(chan error, 1)
 	o.beside.Go(func() {
 		defer cancel()
-		answer <- o.cfg.Handover(ctx, h)
+		answer <- o.seams.Handover(ctx, h)
 	})
 	for {
 		select {

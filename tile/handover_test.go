@@ -136,7 +136,7 @@ func handOverUnderLoad(t *testing.T, warm bool, i int) {
 		all[contact] = p
 		return p
 	}
-	cfg.Handover = func(ctx context.Context, h tile.Handover) error {
+	w.more.Handover = func(ctx context.Context, h tile.Handover) error {
 		given = h.Position
 		next := find(h.To)
 		if next == nil {
@@ -208,10 +208,10 @@ func TestHandOverThatFailsLeavesTheTileWhereItIs(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				var a *process
-				a = w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error {
+				a = w.with(tile.Seams{Handover: func(ctx context.Context, h tile.Handover) error {
 					return f(a)(ctx,
 						h)
-				}})
+				}}).process("a:1", tile.Config{})
 				l := play(t, 3, a, func(string) *process { return a })
 				time.Sleep(3 * time.Second)
 				require.Error(t, a.Drain(t.Context(), "b:1"))
@@ -232,11 +232,11 @@ func TestHandOverWhoseAnswerIsLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				all := map[string]*process{}
-				a := w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error {
+				a := w.with(tile.Seams{Handover: func(ctx context.Context, h tile.Handover) error {
 					require.NoError(t, all[h.To].accept(ctx, h))
 					all["a:1"].line.set(func(l *line) { l.authority = !authority })
 					return errors.New("connection reset")
-				}})
+				}}).process("a:1", tile.Config{})
 				b := w.process("b:1", following)
 				all["a:1"], all["b:1"] = a, b
 				l := play(t, 3, a, func(contact string) *process { return all[contact] })
@@ -269,14 +269,14 @@ func TestSuccessorDiesDuringTheHandOver(t *testing.T) {
 		t.Run(fmt.Sprintf("claimed=%v", claimed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				a := w.process("a:1", tile.Config{Handover: func(ctx context.Context, h tile.Handover) error {
+				a := w.with(tile.Seams{Handover: func(ctx context.Context, h tile.Handover) error {
 					if claimed {
 						_, err := w.authority.Promote(ctx,
 							fence.Claim{Tile: h.Tile, Contact: h.To, ID: fence.NewClaimID(), Expected: h.Epoch})
 						require.NoError(t, err)
 					}
 					return errors.New("connection reset")
-				}})
+				}}).process("a:1", tile.Config{})
 				c := w.process("c:1", following)
 				all := map[string]*process{"a:1": a, "": c, "c:1": c}
 				l := play(t, 3, a, func(contact string) *process {
@@ -308,7 +308,7 @@ func TestDrainArguments(t *testing.T) {
 		hand := func(context.Context, tile.Handover) error { return errors.New("unused") }
 		a := w.process("a:1", tile.Config{})
 		assert.ErrorIs(t, a.Drain(t.Context(), "b:1"), fence.ErrInvalidArgument, "without Handover")
-		b := w.process("b:1", tile.Config{Follow: true, Handover: hand})
+		b := w.with(tile.Seams{Handover: hand}).process("b:1", tile.Config{Follow: true})
 		a.say(t, "", "one")
 		time.Sleep(2 * time.Second)
 		assert.ErrorIs(t, b.Drain(t.Context(), "b:1"), fence.ErrInvalidArgument, "to itself")
@@ -330,15 +330,15 @@ func TestHandOverIsRefusedWhileTheReplicasDoNotConfirm(t *testing.T) {
 		w := newWorld(t)
 		asked := false
 		var confirmed sync.Map
-		a := w.process("a:1", tile.Config{
+		a := w.with(tile.Seams{
 			Handover: func(context.Context, tile.Handover) error { asked = true; return errors.New("no") },
-			Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
-				r, err := w.store.Commit(ctx, c)
-				if _, ok := confirmed.Load("yes"); !ok && err == nil && c.Replicas != 0 {
-					return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.Tile, Receipt: r, Want: 2}
-				}
-				return r, err
-			}})
+		}).process("a:1", tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+			r, err := w.store.Commit(ctx, c)
+			if _, ok := confirmed.Load("yes"); !ok && err == nil && c.Replicas != 0 {
+				return fence.Receipt{}, &fence.UnconfirmedError{Tile: c.Tile, Receipt: r, Want: 2}
+			}
+			return r, err
+		}})
 		a.say(t, "", "one")
 		require.Error(t, a.Drain(t.Context(), "b:1"))
 		assert.False(t, asked, "a successor must build on nothing that a failover can undo")
@@ -355,8 +355,9 @@ func TestADrainWhoseLastTickHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		rules := &brittle{}
-		f := w.fragile("a:1", tile.Config{Handover: func(context.Context, tile.Handover) error { return nil },
-			Timeouts: tile.Timeouts{RulesTimeout: 10 * time.Second}}, rules)
+		f := w.with(tile.Seams{
+			Handover: func(context.Context, tile.Handover) error { return nil },
+		}).fragile("a:1", tile.Config{Timeouts: tile.Timeouts{RulesTimeout: 10 * time.Second}}, rules)
 		f.say(t, "first", "first")
 		release := make(chan struct{})
 		drained := make(chan error, 1)

@@ -176,7 +176,7 @@ func TestColdRestoreFromCheckpointJumpsAhead(t *testing.T) {
 		checkpoint := func(context.Context, fence.TileID) (fence.Snapshot, bool, error) { return saved, true, nil }
 
 		w.store.Update(testTile, func(s *memfence.State) { *s = memfence.State{} }) // all of coordination is gone
-		b := w.start("b:1", tile.Config{Checkpoint: checkpoint})
+		b := w.with(tile.Seams{Checkpoint: checkpoint}).start("b:1", tile.Config{})
 		assert.Equal(t, stream.Applied, b.say(t, "act-1", "one"), "remembered through the checkpoint")
 		b.say(t, "", "two")
 		assert.Greater(t, b.Status().Position.Seq, saved.Seq+fence.RebaseJump-1)
@@ -189,7 +189,7 @@ func TestColdRestoreFromCheckpointJumpsAhead(t *testing.T) {
 		c := w.start("c:1", tile.Config{})
 		<-c.done
 		assert.ErrorIs(t, c.err, fence.ErrCorrupt, "without a checkpoint it refuses to start empty")
-		d := w.start("d:1", tile.Config{TakeOver: true, Checkpoint: checkpoint})
+		d := w.with(tile.Seams{Checkpoint: checkpoint}).start("d:1", tile.Config{TakeOver: true})
 		d.say(t, "", "three")
 		require.NoError(t, d.drain())
 		assert.Equal(t, []string{"one", "three"}, w.history())

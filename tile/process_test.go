@@ -38,8 +38,10 @@ func (l *line) set(f func(*line)) {
 
 // seams are the world's back ends at the end of the line.
 func (l *line) seams(a fence.Authority) tile.Seams {
-	return tile.Seams{Authority: intercept.AuthorityOf(a, l.call), Store: intercept.StoreOf(l.w.store, l.call),
-		Log: intercept.LogOf(l.w.log, l.call)}
+	s := l.w.more
+	s.Authority, s.Store = intercept.AuthorityOf(a, l.call), intercept.StoreOf(l.w.store, l.call)
+	s.Log = intercept.LogOf(l.w.log, l.call)
+	return s
 }
 
 // call makes one call over the line.

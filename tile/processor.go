@@ -52,7 +52,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	all.replays = newReplayWatch(all)
 	all.history.Watch, all.history.Actions.Interval = all.replays, c.TickInterval
 	right := &ownership{base: all}
-	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &c)}
+	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &seams, &c)}
 	owner := &tileOwner{base: all, ownership: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
 		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, dilation: dilation{base: all},
 		snapshots:   &snapshots{base: all, results: make(chan snapshotResult, 1)},
@@ -238,21 +238,21 @@ func (p *TileProcessor) TakeOver(why Suspicion) { p.inbox.order(why) }
 func (p *TileProcessor) OwnerLives() { p.inbox.trust() }
 
 // Drain finishes the tile's work and ends the processor. With a successor it hands the tile over: it plays a last tick,
-// confirms it on every replica, and asks the process at successor to take over (Config.Handover). Intents that arrive
+// confirms it on every replica, and asks the process at successor to take over (Seams.Handover). Intents that arrive
 // meanwhile wait; when the successor serves they are redirected to it, so that none is lost. Run then returns nil.
 // If the successor does not take the tile, the processor goes on serving, and Drain returns why. An empty successor
 // drains as the end of Run's context does: last tick, snapshot, release.
 //
 // Other errors: a *fence.ArgumentError when the successor is this processor, or there is no
-// Config.Handover; a *RedirectError when this processor does not own the tile; ctx's error, after which
+// Seams.Handover; a *RedirectError when this processor does not own the tile; ctx's error, after which
 // the hand-over may still happen.
 func (p *TileProcessor) Drain(ctx context.Context, successor string) error {
 	switch {
 	case successor == p.contact, len(successor) > fence.MaxContact:
 		return &fence.ArgumentError{Field: "successor", Value: successor,
 			Want: "another process's address, at most 255 bytes"}
-	case successor != "" && p.cfg.Handover == nil:
-		return &fence.ArgumentError{Field: "Handover", Value: "nil", Want: "Config.Handover, to ask the successor with"}
+	case successor != "" && p.seams.Handover == nil:
+		return &fence.ArgumentError{Field: "Handover", Value: "nil", Want: "Seams.Handover, to ask the successor with"}
 	}
 	d := drainCall{successor: successor, answer: make(chan error, 1)}
 	if err := leave(ctx, p.inbox, p.inbox.drains, d); err != nil {

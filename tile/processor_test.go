@@ -28,6 +28,21 @@ type world struct {
 	store     *memfence.Store
 	log       *memstream.Log
 	authority *memfence.Authority
+	more      tile.Seams // Checkpoint, Journal and Handover of the processors that begin from now on
+}
+
+// with is the world for processors that have more seams.
+func (w *world) with(more tile.Seams) *world {
+	c := *w
+	c.more = more
+	return &c
+}
+
+// seams are the back ends themselves.
+func (w *world) seams() tile.Seams {
+	s := w.more
+	s.Authority, s.Store, s.Log = w.authority, w.store, w.log
+	return s
 }
 
 func newWorld(t *testing.T) *world {
@@ -47,7 +62,7 @@ type runner struct {
 func (w *world) start(contact string, cfg tile.Config) *runner {
 	w.t.Helper()
 	rules := &ledgerRules{}
-	p, err := tile.New(testTile, contact, tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, &cfg)
+	p, err := tile.New(testTile, contact, w.seams(), rules, &cfg)
 	require.NoError(w.t, err)
 	return w.launch(p, rules)
 }

@@ -155,7 +155,7 @@ func TestAnEventIsLeftOut(t *testing.T) {
 				cfg := tile.Config{TakeOver: true, Durability: durability}
 				if durability == tile.WriteThrough {
 					d := memcheckpoint.New()
-					cfg.Journal, cfg.Checkpoint = d, d.Get
+					w.more.Journal, w.more.Checkpoint = d, d.Get
 				}
 				w.poisoned(cfg)
 				again := w.fragile("a:1", cfg, &brittle{apply: choke})
@@ -185,7 +185,8 @@ func TestAnEventIsLeftOut(t *testing.T) {
 func TestARewoundTileWritesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, d := newWorld(t), memcheckpoint.New()
-		cfg := tile.Config{TakeOver: true, Durability: tile.WriteThrough, Journal: d, Checkpoint: d.Get}
+		w.more.Journal, w.more.Checkpoint = d, d.Get
+		cfg := tile.Config{TakeOver: true, Durability: tile.WriteThrough}
 		w.poisoned(cfg)
 		again := w.fragile("a:1", cfg, &brittle{apply: choke})
 		<-again.done

@@ -158,7 +158,8 @@ func testAboveTheCheckpoint(t *testing.T, left, known bool) {
 	s := newSleepers(t)
 	defer s.end()
 	var d durable
-	cfg := tile.Config{Checkpoint: d.read}
+	s.w.more.Checkpoint = d.read
+	var cfg tile.Config
 	a := s.takes(cfg)
 	a.say(t, "x", "one")
 	s.sleep(0)

@@ -49,9 +49,10 @@ func TestWhoInstallsAnewAsksOnceMore(t *testing.T) {
 func testAsksOnceMore(t *testing.T, restored bool) {
 	w, authority := newWorld(t), &restorable{now: memfence.NewAuthority()}
 	var d durable
-	cfg := tile.Config{TakeOver: true, Checkpoint: d.read}
+	cfg := tile.Config{TakeOver: true}
 	store := &drowsy{Store: w.store, asleep: make(chan struct{}), woken: make(chan struct{})}
-	a := startOn(t, tile.Seams{Authority: authority, Store: store, Log: w.log}, "a:1", cfg)
+	a := startOn(t, tile.Seams{Authority: authority, Store: store, Log: w.log, Checkpoint: d.read}, "a:1",
+		cfg)
 	defer func() { a.stop(); <-a.done }()
 	a.say(t, "x", "one")
 	w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
@@ -64,7 +65,8 @@ func testAsksOnceMore(t *testing.T, restored bool) {
 	var before memfence.State
 	w.store.Update(testTile, func(s *memfence.State) { before = *s })
 
-	b := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log}, "b:1", cfg)
+	b := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log, Checkpoint: d.read}, "b:1",
+		cfg)
 	b.say(t, "y", "lost")
 	require.NoError(t, b.drain())
 	var err error
@@ -86,7 +88,8 @@ func testAsksOnceMore(t *testing.T, restored bool) {
 	require.NoError(t, <-said)
 	assert.Greater(t, a.Status().Epoch, d.snap.Epoch)
 	require.NoError(t, a.drain())
-	c := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log}, "c:1", cfg)
+	c := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log, Checkpoint: d.read}, "c:1",
+		cfg)
 	c.say(t, "", "three")
 	assert.Equal(t, []string{"one", "two", "three"}, w.history())
 	require.NoError(t, c.drain())

@@ -104,7 +104,7 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 		if !c.Found {
 			return acquired{}, &fence.CorruptError{Tile: a.tile, What: "history", At: last,
 				Detail: "the owner hash names it, but stream and snapshot are gone; " +
-					"restore the tile from a checkpoint (Config.Checkpoint)"}
+					"restore the tile from a checkpoint (Seams.Checkpoint)"}
 		}
 		seq = max(seq, last.Seq+fence.RebaseJump)
 	}
@@ -124,7 +124,7 @@ func (a *acquisition) withoutHistory(ctx context.Context, c durable.State) (acqu
 
 // readDurable reads the durable state, because it is needed, unless c has it already.
 func (a *acquisition) readDurable(ctx context.Context, c durable.State) (durable.State, error) {
-	if a.cfg.Checkpoint == nil || c.Err == nil {
+	if a.seams.Checkpoint == nil || c.Err == nil {
 		return c, nil
 	}
 	err := a.ownership.retry(ctx, func() (err error) {

@@ -235,18 +235,17 @@ func TestACheckpointThatItsOwnerHasPassed(t *testing.T) {
 		}
 		say(12)
 		asked := 0
-		b := w.process("b:1", tile.Config{TakeOver: true,
-			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
-				var snap fence.Snapshot
-				var err error
-				if asked++; asked == 1 {
-					time.Sleep(50 * time.Millisecond)
-					say(12)
-					snap, _, err = w.log.Snapshot(ctx, id)
-					say(3)
-				}
-				return snap, asked == 1, err
-			}})
+		b := w.with(tile.Seams{Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+			var snap fence.Snapshot
+			var err error
+			if asked++; asked == 1 {
+				time.Sleep(50 * time.Millisecond)
+				say(12)
+				snap, _, err = w.log.Snapshot(ctx, id)
+				say(3)
+			}
+			return snap, asked == 1, err
+		}}).process("b:1", tile.Config{TakeOver: true})
 		b.eventually(t, tile.Serving, time.Minute)
 		assert.Equal(t, 2, asked)
 		assert.Equal(t, words, w.history())

@@ -44,13 +44,12 @@ func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
 				var b *runner
-				a := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log}, "a:1",
-					tile.Config{SnapshotEvery: 4,
-						Handover: func(context.Context, tile.Handover) error {
-							b = w.start("b:1", tile.Config{TakeOver: true})
-							b.say(t, "", "two")
-							return nil
-						}})
+				a := startOn(t, tile.Seams{Authority: w.authority, Store: store, Log: w.log,
+					Handover: func(context.Context, tile.Handover) error {
+						b = w.start("b:1", tile.Config{TakeOver: true})
+						b.say(t, "", "two")
+						return nil
+					}}, "a:1", tile.Config{SnapshotEvery: 4})
 				a.say(t, "", "one")
 				<-store.began
 				redirected := make(chan error, 1)

@@ -59,9 +59,9 @@ func TestTicksMayLastLonger(t *testing.T) {
 	for _, tick := range []time.Duration{10 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, time.Hour} {
 		o := &options{tick: tick}
 		cfg := tile.Config{TickInterval: tick, SuspectAfter: o.silence(), Durability: tile.WriteThrough,
-			Limits: tile.Limits{MaxDilation: o.maxDilation()}, Journal: durable, Checkpoint: durable.Get}
+			Limits: tile.Limits{MaxDilation: o.maxDilation()}}
 		_, err := cfg.WithDefaults(tile.Seams{Authority: memfence.NewAuthority(), Store: store,
-			Log: memstream.New(store)})
+			Log: memstream.New(store), Journal: durable, Checkpoint: durable.Get})
 		require.NoError(t, err, "%v", tick)
 		assert.Equal(t, tick <= 3*time.Second, cfg.MaxDilation > 1)
 	}

@@ -193,10 +193,11 @@ func (p *part) checkpoint(ctx context.Context) error {
 		return err
 	}
 	var durable, failed atomic.Int64
-	c, err := checkpoint.New(p.log, store, nil, p.Tiles, &checkpoint.Config{Cadence: checkpointCadence, Hooks: checkpoint.Hooks{
-		Durable: func(checkpoint.DurableInfo) { durable.Add(1) },
-		Failed:  func(checkpoint.FailedInfo) { failed.Add(1) },
-	}})
+	c, err := checkpoint.New(p.log, store, nil, p.Tiles,
+		&checkpoint.Config{Cadence: checkpointCadence, Hooks: checkpoint.Hooks{
+			Durable: func(checkpoint.DurableInfo) { durable.Add(1) },
+			Failed:  func(checkpoint.FailedInfo) { failed.Add(1) },
+		}})
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,7 @@ func newPair(b *testing.B) *pair {
 	p.client, err = tilehttp.NewClient(nil)
 	require.NoError(b, err)
 	b.Cleanup(p.client.Close)
+	seams.Handover = p.client.Handover
 	for i := range p.hosts {
 		p.servers[i] = httptest.NewUnstartedServer(nil)
 		p.hosts[i], err = tilehost.New(contactOf(p.servers[i]), seams,
@@ -125,7 +126,7 @@ func newPair(b *testing.B) *pair {
 			) {
 				return &busy{}, nil
 			}, &tilehost.Config{Refollow: true,
-				Tile: tile.Config{SuspectAfter: tile.NeverSuspect, Handover: p.client.Handover,
+				Tile: tile.Config{SuspectAfter: tile.NeverSuspect,
 					Hooks: tile.Hooks{Refused: p.stale}}})
 		require.NoError(b, err)
 		p.servers[i].Config.Handler = muxOf(p.hosts[i])

@@ -121,12 +121,9 @@ func (w *world) own(contact string) *owner {
 	w.Helper()
 	o := &owner{world: w, power: &power{}, ended: make(chan error, 1)}
 	cfg := &tile.Config{TickInterval: tickInterval, SnapshotEvery: 10, ConfirmEvery: 10, TakeOver: true,
-		Durability: w.class, Journal: poweredJournal{w.durable, o.power},
+		Durability: w.class,
 		Timeouts: tile.Timeouts{BootTimeout: soon, DrainTimeout: 300 * time.Millisecond,
 			CommitTimeout: 200 * time.Millisecond},
-		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
-			return checkpoint.Restore(ctx, w.durable, id)
-		},
 		Hooks: tile.Hooks{Restored: func(i tile.RestoredInfo) {
 			o.mu.Lock()
 			o.restored = append(o.restored, i)
@@ -136,7 +133,11 @@ func (w *world) own(contact string) *owner {
 	var err error
 	o.processor, err = tile.New(w.tile, contact,
 		tile.Seams{Authority: intercept.AuthorityOf(w.authority, o.power.call),
-			Store: intercept.StoreOf(w.store, o.power.call), Log: intercept.LogOf(w.log, o.power.call)}, &ledger{}, cfg)
+			Store: intercept.StoreOf(w.store, o.power.call), Log: intercept.LogOf(w.log, o.power.call),
+			Journal: poweredJournal{w.durable, o.power},
+			Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
+				return checkpoint.Restore(ctx, w.durable, id)
+			}}, &ledger{}, cfg)
 	require.NoError(w, err)
 	var ctx context.Context
 	ctx, o.stop = context.WithCancel(context.Background())

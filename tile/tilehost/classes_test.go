@@ -22,7 +22,8 @@ func TestHostGivesEachTileItsOwnClass(t *testing.T) {
 		durable := memcheckpoint.New()
 		var mu sync.Mutex
 		var ended []tilehost.EndInfo
-		h, err := tilehost.New("a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+		h, err := tilehost.New("a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log, Journal: durable,
+			Checkpoint: durable.Get},
 			newRules, &tilehost.Config{
 				Hooks: tilehost.Hooks{Ended: func(e tilehost.EndInfo) {
 					mu.Lock()
@@ -32,9 +33,9 @@ func TestHostGivesEachTileItsOwnClass(t *testing.T) {
 				Configure: func(id fence.TileID, c *tile.Config) {
 					switch id {
 					case testTile:
-						c.Durability, c.Journal, c.Checkpoint = tile.WriteThrough, durable, durable.Get
+						c.Durability = tile.WriteThrough
 					case testTile + 2:
-						c.Durability = tile.WriteThrough // and nothing that it needs
+						c.Durability = -1
 					}
 				}})
 		require.NoError(t, err)

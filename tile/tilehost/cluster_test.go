@@ -34,7 +34,7 @@ type cluster struct {
 
 func (w *world) cluster(n int, random *rand.Rand, cfg tilehost.Config) *cluster {
 	c := &cluster{w: w, random: random, owners: map[fence.TileID]fence.Owner{}}
-	cfg.Tile.Handover = func(ctx context.Context, o tile.Handover) error { return c.at(o.To).Accept(ctx, o) }
+	w.handover = func(ctx context.Context, o tile.Handover) error { return c.at(o.To).Accept(ctx, o) }
 	for i := range n {
 		h := w.host(fmt.Sprintf("host-%d:1", i), cfg, c.learn)
 		c.hosts = append(c.hosts, h)

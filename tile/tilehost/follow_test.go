@@ -34,8 +34,9 @@ type hostLine struct {
 func (l *hostLine) seams() tile.Seams { return l.of(l.w.seams()) }
 
 func (l *hostLine) of(s tile.Seams) tile.Seams {
-	return tile.Seams{Authority: intercept.AuthorityOf(s.Authority, l.call), Store: intercept.StoreOf(s.Store, l.call),
-		Log: intercept.LogOf(s.Log, l.call)}
+	return tile.Seams{Handover: s.Handover, Authority: intercept.AuthorityOf(s.Authority, l.call),
+		Store: intercept.StoreOf(s.Store, l.call),
+		Log:   intercept.LogOf(s.Log, l.call)}
 }
 
 func (l *hostLine) call(ctx context.Context, c intercept.Call, do func(context.Context) error) error {

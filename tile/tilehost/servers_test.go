@@ -57,11 +57,12 @@ func serveHost(t *testing.T, seams tile.Seams, client *tilehttp.Client, hooks ..
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	s := &tileServer{contact: server.Listener.Addr().String(), ended: make(chan error, 1)}
-	cfg := tile.Config{TickInterval: 100 * time.Millisecond, SuspectAfter: 30 * time.Second, Handover: client.Handover,
+	cfg := tile.Config{TickInterval: 100 * time.Millisecond, SuspectAfter: 30 * time.Second,
 		Timeouts: tile.Timeouts{CommitTimeout: 2 * time.Second, BootTimeout: 30 * time.Second}}
 	for _, h := range hooks {
 		cfg.Hooks = h
 	}
+	seams.Handover = client.Handover
 	var err error
 	s.Host, err = tilehost.New(s.contact, seams, newRules,
 		&tilehost.Config{Tile: cfg})

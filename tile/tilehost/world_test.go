@@ -27,6 +27,7 @@ type world struct {
 	store     *memfence.Store
 	log       *memstream.Log
 	authority *memfence.Authority
+	handover  func(context.Context, tile.Handover) error // of the hosts that begin from now on
 }
 
 func newWorld(t *testing.T) *world {
@@ -35,7 +36,7 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) seams() tile.Seams {
-	return tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+	return tile.Seams{Authority: w.authority, Store: w.store, Log: w.log, Handover: w.handover}
 }
 
 // tiles are n neighbouring tiles.

@@ -80,7 +80,7 @@ type Config struct {
 }
 
 // Client sends intents and hand-overs to the processes that run tiles; it is an admission.Forwarder, and its
-// Handover a tile.Config.Handover. It keeps one connection to each process that it sends intents to, and makes it
+// Handover a tile.Seams.Handover. It keeps one connection to each process that it sends intents to, and makes it
 // again when it breaks. Create one with NewClient, end it with Drain or Close. Safe for concurrent use.
 type Client struct {
 	cfg    Config

@@ -13,7 +13,7 @@
 //
 //	intents.Drain(ctx) // before the process ends: answer what gateways have sent
 //
-// and its host hands tiles over by tile.Config{Handover: client.Handover}.
+// and its host hands tiles over by tile.Seams{Handover: client.Handover}.
 //
 // In the gateway:
 //

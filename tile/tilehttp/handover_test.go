@@ -309,13 +309,14 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)
 	defer client.Close()
+	seams.Handover = client.Handover
 	start := func() process {
 		mux := http.NewServeMux()
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
 		p := process{contact: server.Listener.Addr().String(), ended: make(chan error, 1)}
 		p.host, err = tilehost.New(p.contact, seams, func(fence.TileID) (tile.Rules, error) { return bell{}, nil },
-			&tilehost.Config{Tile: tile.Config{TickInterval: 10 * time.Millisecond, Handover: client.Handover}})
+			&tilehost.Config{Tile: tile.Config{TickInterval: 10 * time.Millisecond}})
 		require.NoError(t, err)
 		mux.Handle(tilehttp.Path, handler(t, p.host))
 		mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(p.host, nil))

@@ -60,10 +60,11 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 				}
 			}}}
 	keeps := &durable{Store: w.durable, host: h}
-	cfg.Durability, cfg.Checkpoint, cfg.Journal = w.classOf(id), keeps.Get, w.recorder.Journal(name, keeps)
-	cfg.Handover = func(ctx context.Context, to tile.Handover) error { return w.askSuccessor(ctx, h, to) }
+	cfg.Durability = w.classOf(id)
 	change(&cfg)
 	seams := w.seams(h)
+	seams.Checkpoint, seams.Journal = keeps.Get, w.recorder.Journal(name, keeps)
+	seams.Handover = func(ctx context.Context, to tile.Handover) error { return w.askSuccessor(ctx, h, to) }
 	seams.Authority = w.recorder.Authority(name, seams.Authority)
 	seams.Store = w.recorder.Store(name, seams.Store)
 	p, err := tile.New(id, contact, seams, &game.Register{}, &cfg)

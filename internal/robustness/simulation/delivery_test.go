@@ -103,8 +103,8 @@ func (w *world) launch(s *server) {
 }
 
 func (d *delivery) forward(ctx context.Context, h *host) error {
-	b, err := bridge.New(d.seams(h).Log, &publisher{d, h}, nil, d.tiles, &bridge.Config{MarkEvery: 500 * time.Millisecond,
-		DrainTimeout: time.Second})
+	b, err := bridge.New(d.seams(h).Log, &publisher{d, h}, nil, d.tiles,
+		&bridge.Config{MarkEvery: 500 * time.Millisecond, DrainTimeout: time.Second})
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,8 @@ func (d *delivery) forward(ctx context.Context, h *host) error {
 }
 
 func (d *delivery) checkpoint(ctx context.Context, h *host) error {
-	c, err := checkpoint.New(d.seams(h).Log, &durable{Store: d.durable, host: h}, nil, d.tiles, &checkpoint.Config{Cadence: time.Second})
+	c, err := checkpoint.New(d.seams(h).Log, &durable{Store: d.durable, host: h}, nil, d.tiles,
+		&checkpoint.Config{Cadence: time.Second})
 	if err != nil {
 		return err
 	}
