@@ -59,8 +59,9 @@ type GatewayConfig struct {
 	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250. An actor
 	// who causes more than one a second, after 16, waits for none: those who cause fewer are in front.
 	TakeoverRate Rate
-	// Unlimited switches these bounds off. Otherwise an intent above a rate waits for its turn for 250 ms at most, which
-	// smooths bursts; above that, it is refused with a *LimitError. Actions are not delayed by ActRate, only refused.
+	// Unlimited switches these bounds off. Otherwise an intent above a rate waits for its turn for 250 ms at most,
+	// which smooths bursts; above that, it is refused with a *LimitError. Actions are not delayed by ActRate, only
+	// refused.
 	// The rates of 65,536 actors are remembered, per kind, and of as many tiles.
 	Unlimited bool
 
@@ -155,7 +156,8 @@ type Gateway struct {
 }
 
 // NewGateway returns a gateway. price says what an action costs; it must not be nil, since nothing else keeps clients
-// from naming their prices, and ClientPrices lets them. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
+// from naming their prices, and ClientPrices lets them. It does no I/O and starts nothing. Errors: a
+// *fence.ArgumentError.
 func NewGateway(
 	ledger *AdmissionLedger, router Router, tiles Forwarder, price PriceFunc, cfg *GatewayConfig,
 ) (*Gateway, error) {

@@ -525,6 +525,16 @@ func TestTilesThatDoNotExist(t *testing.T) {
 	assert.Equal(t, balance, r.balance("ann"))
 }
 
+// TestPriceMustBeChosen: without a price function there is no gateway; that clients name their prices must be said.
+func TestPriceMustBeChosen(t *testing.T) {
+	r := newRig(t, nil)
+	for _, cfg := range []*admission.GatewayConfig{nil, {}, {Unlimited: true}} {
+		_, err := admission.NewGateway(r.ledger, r.router, r.world, nil, cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument)
+		require.ErrorContains(t, err, "ClientPrices")
+	}
+}
+
 func TestGatewayArguments(t *testing.T) {
 	r := newRig(t, nil)
 	_, err := admission.New(nil, nil)
@@ -541,8 +551,6 @@ func TestGatewayArguments(t *testing.T) {
 		{"TileRate", admission.GatewayConfig{TileRate: admission.Rate{PerSecond: -1},
 			TakeoverRate: admission.Rate{PerSecond: -1}}},
 		{"TakeoverRate", admission.GatewayConfig{TakeoverRate: admission.Rate{Burst: -1}}},
-		{"MaxDelay", *admission.GatewayConfig{ForwardTimeout: -1}.With(admission.Tuning{MaxDelay: -1})},
-		{"MaxActors", *admission.GatewayConfig{}.With(admission.Tuning{MaxActors: -1})},
 	} {
 		_, err := admission.NewGateway(r.ledger, r.router, r.world, admission.ClientPrices, &c.cfg)
 		var bad *fence.ArgumentError
@@ -555,8 +563,6 @@ func TestGatewayArguments(t *testing.T) {
 	require.ErrorContains(t, err, "router")
 	_, err = admission.NewGateway(r.ledger, r.router, nil, admission.ClientPrices, nil)
 	require.ErrorContains(t, err, "forwarder")
-	_, err = admission.NewGateway(r.ledger, r.router, r.world, nil, nil)
-	require.ErrorContains(t, err, "ClientPrices", "clients that name their prices must be asked for in so many words")
 	for _, bad := range []admission.Action{
 		{}, {ID: "x"}, {ID: "x", Actor: "a", Asset: "b"},
 		{ID: "x", Actor: "a", Asset: "b", Tile: 1, Cost: admission.MaxAmount + 1},

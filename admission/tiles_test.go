@@ -108,7 +108,7 @@ func TestWithRealTiles(t *testing.T) {
 	defer func() { require.NoError(t, store.Close()) }()
 	ledger, err := admission.New(store, nil)
 	require.NoError(t, err)
-	router, err := route.NewRouter(new(route.Table), coordination, &route.RouterConfig{MaxAge: time.Hour})
+	router, err := route.NewRouter(new(route.Table), coordination, nil)
 	require.NoError(t, err)
 	client, err := tilehttp.NewClient(nil)
 	require.NoError(t, err)

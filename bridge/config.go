@@ -18,7 +18,7 @@ type Config struct {
 
 	// MarkEvery is how often a tile's watermarks are moved at most. What was published since the last
 	// one is published again after a crash. Default 2 s, at most 40 s: how often the watermarks of a tile without
-	// events are renewed at least, a third of the tile owners' lease (tile.MarkLease).
+	// events are renewed at least, a third of the tile owners' lease (2 min).
 	MarkEvery time.Duration
 
 	// PublishTimeout bounds one call to the publisher. A fan-out node that hangs delays the other tiles of a pass by
@@ -70,7 +70,7 @@ func (c *Config) withDefaults() (*Config, error) {
 	var s setting.Check
 	t := &out.tuning
 	t.MinPoll = cmp.Or(t.MinPoll, 10*time.Millisecond)
-	t.MaxPoll = cmp.Or(t.MaxPoll, 100*time.Millisecond)
+	t.MaxPoll = cmp.Or(t.MaxPoll, max(t.MinPoll, 100*time.Millisecond))
 	t.Batch = cmp.Or(t.Batch, stream.DefaultLimit)
 	t.PassBytes = cmp.Or(t.PassBytes, 1<<20)
 	t.RenewEvery = cmp.Or(t.RenewEvery, 40*time.Second)

@@ -143,7 +143,8 @@ func TestFailingTileGivesWay(t *testing.T) {
 			return -1, nil
 		})
 		// All retries fall into common passes.
-		r.run(bridge.Config{}.With(bridge.Tuning{MinPoll: time.Second, RetryMin: 10 * ms, RetryMax: 10 * ms}), bad, 2, 3)
+		r.run(bridge.Config{}.With(bridge.Tuning{MinPoll: time.Second, RetryMin: 10 * ms, RetryMax: 10 * ms}),
+			bad, 2, 3)
 		synctest.Wait()
 		for tile := range fence.TileID(3) {
 			r.commit(tile+1, 1, 1)

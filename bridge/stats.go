@@ -26,7 +26,7 @@ type Stats struct {
 	DeadLettersLost uint64 // poison entries that could not be put there
 	Gaps            uint64 // entries that did not follow the one before
 	Regressions     uint64 // times a failover had taken back what was read of a tile
-	Resyncs         uint64 // times entries of a tile were trimmed before they were read: see lostInfo
+	Resyncs         uint64 // times entries of a tile were trimmed before they were read
 
 	StoreFailures   uint64 // calls to the log that failed
 	PublishFailures uint64 // calls to the publisher that failed, in part or altogether

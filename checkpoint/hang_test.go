@@ -137,7 +137,7 @@ func TestANodeThatHangs(t *testing.T) {
 						w.fence.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 					}
 				}
-				c, err := checkpoint.New(log, w.store, ids, &checkpoint.Config{Hooks: w.hooks(), Collector: log,
+				c, err := checkpoint.New(log, w.store, nil, ids, &checkpoint.Config{Hooks: w.hooks(), Collector: log,
 					CollectAfter: 24 * time.Hour})
 				require.NoError(t, err)
 				if kind != "expire" { // else quiet tiles expire at the first look, and once

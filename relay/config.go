@@ -149,6 +149,8 @@ type tuning struct {
 	authorize AuthorizeFunc // the argument of New
 	refusals  *slog.Logger  // Logger, for lines that strangers can cause: they are sampled
 
+	onForged func(forgedInfo) // a frame was dropped because the store does not know its epoch
+
 	inboundBytes  int // of one message from a client; a larger one closes the connection
 	queueFrames   int // that wait for one client
 	queueBytes    int // that wait for one client

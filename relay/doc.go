@@ -22,7 +22,7 @@
 //     gets CODE_STALE, so that it can try another relay. So does one that was shown more of the same epoch, while the
 //     store cannot be read. It is sent back only if the store, read after it came, has less.
 //   - A frame of a higher epoch than the relay has read from the store is a claim: it is held until one read of the
-//     tile's stream has confirmed it, or dropped and reported (Hooks.Forged). Ordinary frames cost no read.
+//     tile's stream has confirmed it, or dropped and reported (Stats, and the log). Ordinary frames cost no read.
 //   - A gap or fork causes one repair for the tile, however many clients watch it. The repair first reads what
 //     follows, which reaches clients as ordinary frames. If that does not connect, it reads snapshot and tail,
 //     which reach clients as a Sync that replaces their state. A rebase is always repaired from its snapshot.

@@ -39,9 +39,9 @@ func TestForgedFramesTeachNothing(t *testing.T) {
 	w := newWorld(t)
 	cfg := quick()
 	cfg.earlyPause = 10 * time.Millisecond
-	var seen []ForgedInfo
-	forged := make(chan ForgedInfo, 100)
-	cfg.Hooks.Forged = func(i ForgedInfo) { forged <- i }
+	var seen []forgedInfo
+	forged := make(chan forgedInfo, 100)
+	cfg.onForged = func(i forgedInfo) { forged <- i }
 	s := w.serve(cfg)
 	o := w.claim(tileA, 3)
 	o.snapshot()

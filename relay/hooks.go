@@ -9,8 +9,7 @@ import (
 // Hooks report what a Relay does, for metrics and alarms. Any of them may be nil. They are called from
 // the goroutine that found it, several at once, and must not block or call the Relay back.
 type Hooks struct {
-	// ClientOpened is called for each connection admitted, ClientClosed when it has ended.
-	ClientOpened func(ClientInfo)
+	// ClientClosed is called when a connection that was admitted has ended.
 	ClientClosed func(ClientClosedInfo)
 
 	// Queued is called when a batch that continues a tile's history was queued to the clients that watch the tile. The
@@ -20,11 +19,6 @@ type Hooks struct {
 	// Gap is called when a live frame, or a comparison with the store, shows that a tile's history does
 	// not continue where the relay stands.
 	Gap func(GapInfo)
-
-	// Forged is called for each frame that was dropped because the coordination store, read after it came, did not know
-	// its epoch: something other than a bridge publishes on the fan-out, or a failover of the store has lost what the
-	// frame tells of.
-	Forged func(ForgedInfo)
 
 	// Repaired is called after each attempt of a cold read.
 	Repaired func(RepairInfo)
@@ -68,8 +62,8 @@ type GapInfo struct {
 	By string
 }
 
-// ForgedInfo is a frame that the coordination store contradicts.
-type ForgedInfo struct {
+// forgedInfo is a frame that the coordination store contradicts.
+type forgedInfo struct {
 	Tile     fence.TileID
 	Position fence.Position // what the frame claims
 	Known    fence.Epoch    // the highest epoch that the store knows

@@ -327,7 +327,7 @@ func (h *hub) refute(read uint64) {
 		h.count.forged.Add(1)
 		h.cfg.refusals.Error("frame dropped: the coordination store knows no such epoch; see who can publish on the "+
 			"fan-out", "tile", h.tile, "position", f.Position, "known", uint64(h.view.known()))
-		hook.Call(h.cfg.Hooks.Forged, ForgedInfo{Tile: h.tile, Position: f.Position, Known: h.view.known()})
+		hook.Call(h.cfg.onForged, forgedInfo{Tile: h.tile, Position: f.Position, Known: h.view.known()})
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/gate"
-	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -153,7 +152,6 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		c.shut(relaypb.CloseGoingAway, "relay stopped", false)
 	}
 	c.session()
-	hook.Call(r.cfg.Hooks.ClientOpened, c.info())
 	go c.start(c.writeSome)() // the game may take its time: what is queued meanwhile does not wait, nor does an end
 	c.subscribeAll(first)
 	// Its own goroutine, so that the server's buffers and the request are freed.

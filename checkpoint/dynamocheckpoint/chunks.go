@@ -100,10 +100,10 @@ func (st *Store) remove(ctx context.Context, tile fence.TileID, parts []string) 
 	})
 }
 
-// each calls f for 0 to n-1, Config.Parallel at a time, until one fails.
+// each calls f for 0 to n-1, parallel at a time, until one fails.
 func (st *Store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(st.cfg.Parallel)
+	group.SetLimit(st.parallel)
 	for i := range n {
 		group.Go(func() error {
 			if ctx.Err() != nil {

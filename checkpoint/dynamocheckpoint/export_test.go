@@ -12,6 +12,9 @@ import (
 // SetChunkSize makes snapshots of more than n bytes chunked, so that tests need not write megabytes.
 func (st *Store) SetChunkSize(n int) { st.chunkSize = n }
 
+// SetParallel sets how many chunks of one snapshot are read or written at once.
+func (st *Store) SetParallel(n int) { st.parallel = n }
+
 // ForgetSweeps makes orphans due to be looked for again, as an hour later or in a new process.
 func (st *Store) ForgetSweeps() {
 	st.mu.Lock()

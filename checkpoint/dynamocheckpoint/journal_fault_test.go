@@ -294,8 +294,9 @@ func TestTruncateKilled(t *testing.T) {
 		}
 		var made atomic.Int32
 		killed, err := dynamocheckpoint.New(newClient(t, killAt(func(any) bool { return int(made.Add(1)) > requests })),
-			table, &dynamocheckpoint.Config{Parallel: 1})
+			table, nil)
 		require.NoError(t, err)
+		killed.SetParallel(1)
 		killed.SetChunkSize(1000)
 		_ = killed.Truncate(t.Context(), tile, 3)
 		got, err := st.Tail(t.Context(), tile, 0)

@@ -28,11 +28,11 @@ const chunkSize = 384 << 10
 // attempts is how often a request is made before the Store gives up, with jittered pauses of up to a second.
 const attempts = 8
 
+// parallel is how many chunks of one snapshot are read or written at once.
+const parallel = 4
+
 // Config holds a Store's options. The zero value of each field means its default.
 type Config struct {
-	// Parallel is how many chunks of one snapshot are read or written at once. Default 4.
-	Parallel int
-
 	// Logger gets a warning when chunks that are no longer needed could not be deleted. Nil discards.
 	Logger *slog.Logger
 }
@@ -43,6 +43,7 @@ type Store struct {
 	table     string
 	cfg       Config
 	chunkSize int
+	parallel  int // chunks of one snapshot that are read or written at once
 
 	mu    sync.Mutex
 	tiles map[fence.TileID]tileMemory
@@ -60,13 +61,12 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 	var s setting.Check
 	s.Refuse(client == nil, "client", nil, "a DynamoDB client")
 	s.Refuse(table == "", "table", table, "the table's name")
-	s.Number("Parallel", &c.Parallel, 4)
 	if s.Err != nil {
 		return nil, s.Err
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize,
-		tiles: map[fence.TileID]tileMemory{}}, nil
+		parallel: parallel, tiles: map[fence.TileID]tileMemory{}}, nil
 }
 
 // EnterWorld implements fence.WorldKeeper. The table takes the name and the ID of the first world whose ID is known.

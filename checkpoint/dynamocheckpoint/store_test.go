@@ -58,8 +58,6 @@ func TestNewArguments(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = dynamocheckpoint.New(client, "", nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = dynamocheckpoint.New(client, "t", &dynamocheckpoint.Config{Parallel: -1})
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = dynamocheckpoint.New(client, "t", nil)
 	require.NoError(t, err)
 }

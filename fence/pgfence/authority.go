@@ -34,12 +34,16 @@ type Config struct {
 	// pool. Default 4.
 	Lanes int
 
-	// SetSize is the most calls that go together. Default 500.
-	SetSize int
-
 	// ShardOf returns the number of a tile's shard if the table is partitioned or distributed. Calls that go
 	// together are then of one shard. Nil means that there is one shard.
 	ShardOf func(fence.TileID) int
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	SetSize int // the most calls that go together, at most fence.MaxList
 }
 
 func (cfg *Config) withDefaults() (Config, error) {
@@ -53,8 +57,7 @@ func (cfg *Config) withDefaults() (Config, error) {
 	c.Table = cmp.Or(c.Table, DefaultTable)
 	var s setting.Check
 	s.Number("Lanes", &c.Lanes, 4)
-	s.Number("SetSize", &c.SetSize, 500)
-	s.Refuse(c.SetSize > fence.MaxList, "SetSize", c.SetSize, "a number up to 10000, or zero for 500")
+	c.tuning.SetSize = cmp.Or(c.tuning.SetSize, 500)
 	return c, s.Err
 }
 
@@ -105,12 +108,12 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 		a.planMode = "force_custom_plan"
 	}
 	a.Present = a.present
-	a.mints = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
-	a.lookups = newLanes(c.Lanes, c.SetSize, c.ShardOf, a.runSet)
+	a.mints = newLanes(c.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
+	a.lookups = newLanes(c.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
 	return a, nil
 }
 
-// ClaimMany makes claims in sets of up to Config.SetSize, each of one shard and in one round trip; see
+// ClaimMany makes claims in sets of up to 500, each of one shard and in one round trip; see
 // fence.Authority, and the package comment for failures.
 func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
 	results := make([]fence.ClaimResult, len(claims))

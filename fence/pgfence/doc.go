@@ -14,7 +14,7 @@
 // write, unless both were in flight at the same moment.
 //
 // Calls that arrive while Config.Lanes transactions are under way gather, and go together in the next, up
-// to Config.SetSize of one kind in set-based statements, each row under its own condition. A call that
+// to 500 of one kind in set-based statements, each row under its own condition. A call that
 // finds a lane free is sent alone and at once, so that no call waits for others. A thousand calls that arrive
 // together, as when a host dies, take a few round trips. The other members of a set do not change a call's
 // outcome: a set that the server refuses is split into its calls, and a ctx that ends removes only its own

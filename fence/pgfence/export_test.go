@@ -89,3 +89,12 @@ func (a *Authority) MigrateTo(ctx context.Context, version int) error {
 	}
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.apply(ctx, tx, migrations[:version]) })
 }
+
+// Tuning are the settings that only tests change.
+type Tuning = tuning
+
+// With is the configuration with such settings.
+func (cfg Config) With(t Tuning) *Config {
+	cfg.tuning = t
+	return &cfg
+}

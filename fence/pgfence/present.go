@@ -15,7 +15,7 @@ import (
 )
 
 // lockWait is how long a transaction waits for a row that another one has locked before it is rolled back: longer than
-// others of this package take, so that a race is decided, and short, since up to Config.SetSize calls share it.
+// others of this package take, so that a race is decided, and short, since up to 500 calls share it.
 const lockWait = 250 * time.Millisecond
 
 // asideWait is how long a call waits for its row aside, its wait for its turn included. With lockWait it is less than

@@ -169,7 +169,8 @@ func TestSetReadsForLosersOnly(t *testing.T) {
 
 // SetSize bounds a set, and a shard's calls go by themselves.
 func TestSetSizeAndShards(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{SetSize: 4, ShardOf: func(tile fence.TileID) int { return int(tile % 2) }})
+	c := newCrowd(t, *pgfence.Config{ShardOf: func(tile fence.TileID) int { return int(tile % 2) }}.With(
+		pgfence.Tuning{SetSize: 4}))
 	outcomes := c.claims(t, t.Context(), 20, 100)
 	c.letGo()
 	requireWon(t, outcomes(), c.direct)

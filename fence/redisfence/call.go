@@ -102,7 +102,7 @@ func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 // invoke sends a call to its master and returns the reply: through a queue, or by itself when it is large or queues are
 // off. How many replicas have confirmed it is then in the request.
 func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
-	alone := s.cfg.Unpipelined || c.Size > s.cfg.PipelineBytes
+	alone := s.cfg.Unpipelined || c.Size > s.cfg.tuning.PipelineBytes
 	if alone && c.replicas == 0 {
 		return s.redirected(ctx, c.key, c.arguments.list)
 	}

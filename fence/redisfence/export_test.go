@@ -33,3 +33,12 @@ func (s *Store) AgeRenewal(tile fence.TileID, d time.Duration) {
 
 // ForgetChecks makes the next Check ask the servers, as a minute later or a change of the topology would.
 func ForgetChecks(s *Store) { s.checks = redislib.Checks{} }
+
+// Tuning are the settings that only tests change.
+type Tuning = tuning
+
+// With is the configuration with such settings.
+func (c Config) With(t Tuning) *Config {
+	c.tuning = t
+	return &c
+}

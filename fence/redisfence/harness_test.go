@@ -138,8 +138,8 @@ func TestStore(t *testing.T) {
 	const ttl = 5 * time.Minute
 	for name, cfg := range map[string]redisfence.Config{
 		"pipelined":  {},
-		"two-calls":  {PipelineCalls: 2},
-		"two-kb":     {PipelineBytes: 2 << 10},
+		"two-calls":  *redisfence.Config{}.With(redisfence.Tuning{PipelineCalls: 2}),
+		"two-kb":     *redisfence.Config{}.With(redisfence.Tuning{PipelineBytes: 2 << 10}),
 		"one-by-one": {Unpipelined: true},
 	} {
 		cfg.TTL, cfg.ConfirmTimeout = ttl, 500*time.Millisecond

@@ -55,7 +55,7 @@ func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
 	n = &node{store: s, client: client}
 	n.plain.Send, n.confirmed.Send = n.send, n.sendConfirmed
 	for _, l := range []*groupcommit.Queue[*request]{&n.plain, &n.confirmed} {
-		l.Calls, l.Bytes = s.cfg.PipelineCalls, s.cfg.PipelineBytes
+		l.Calls, l.Bytes = s.cfg.tuning.PipelineCalls, s.cfg.tuning.PipelineBytes
 	}
 	n.replicas.Store(unknownReplicas)
 	if s.nodes.of == nil || len(s.nodes.of) >= maxNodes {

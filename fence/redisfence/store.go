@@ -66,12 +66,16 @@ type Config struct {
 	// at a time: one for calls that want replicas to confirm them and one for the others.
 	Unpipelined bool
 
-	// PipelineCalls is how many calls travel in one pipeline at most. Default 256, about 3 ms of the server's
-	// time.
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	// PipelineCalls is how many calls travel in one pipeline at most: 256 take about 3 ms of the server's time.
 	PipelineCalls int
 
-	// PipelineBytes is how many bytes of payload travel in one pipeline at most. Default 256 KiB. A larger
-	// commit goes by itself, as snapshots and rebases do, so that small ones do not queue behind it.
+	// PipelineBytes is how many bytes of payload travel in one pipeline at most. A larger commit goes by itself, as
+	// snapshots and rebases do, so that small ones do not queue behind it.
 	PipelineBytes int
 }
 
@@ -129,8 +133,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	check.From(time.Millisecond, "ConfirmTimeout", &s.cfg.ConfirmTimeout, 200*time.Millisecond)
 	check.Refuse(readTimeout > 0 && s.cfg.ConfirmTimeout >= readTimeout, "ConfirmTimeout", s.cfg.ConfirmTimeout,
 		"less than the client's ReadTimeout, "+readTimeout.String())
-	check.Number("PipelineCalls", &s.cfg.PipelineCalls, 256)
-	check.Number("PipelineBytes", &s.cfg.PipelineBytes, 256<<10)
+	s.cfg.tuning.PipelineCalls = cmp.Or(s.cfg.tuning.PipelineCalls, 256)
+	s.cfg.tuning.PipelineBytes = cmp.Or(s.cfg.tuning.PipelineBytes, 256<<10)
 	check.Refuse(s.cfg.MinReplicas < 0, "MinReplicas", s.cfg.MinReplicas,
 		"at least 1, or zero for 1; see AllowNoReplicas")
 	if check.Err != nil {

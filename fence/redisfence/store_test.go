@@ -31,8 +31,6 @@ func TestNew(t *testing.T) {
 		{"ConfirmTimeout", redisfence.Config{ConfirmTimeout: time.Hour}},
 		{"MinReplicas", redisfence.Config{MinReplicas: -1}},
 		{"MinReplicas", redisfence.Config{MinReplicas: 1, AllowNoReplicas: true}},
-		{"PipelineCalls", redisfence.Config{PipelineCalls: -1}},
-		{"PipelineBytes", redisfence.Config{PipelineBytes: -1}},
 	} {
 		_, err := redisfence.New(client, &test.cfg)
 		var argument *fence.ArgumentError

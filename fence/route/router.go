@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"sync"
@@ -19,14 +20,19 @@ type OwnerReader interface {
 
 // RouterConfig holds the optional settings of a Router. Nil and the zero value are valid.
 type RouterConfig struct {
-	// MaxTiles bounds the tiles of which the router remembers the store's answer and which answers were found
-	// wrong. Beyond it, the least recently used tile is forgotten. The table is not counted. Zero means 65,536.
-	MaxTiles int
-
 	// Known says which contacts may be answered on the word of gossip or a redirect: those of the members, say. The
 	// store is asked about others, and the owner that it names is answered: a made-up contact leads nowhere.
 	// It is called by every Route, so it must be quick. Nil: all.
 	Known func(contact string) bool
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	// MaxTiles bounds the tiles of which the router remembers the store's answer and which answers were found
+	// wrong. Beyond it, the least recently used tile is forgotten. The table is not counted. Zero means 65,536.
+	MaxTiles int
 
 	// MaxAge is how long Route believes an owner named by the store or a redirect before it asks again, and after
 	// what time Confirmed looks into the same rumour again. Zero means 5 s. Gossip does not expire: it is believed
@@ -75,16 +81,15 @@ func NewRouter(table *Table, store OwnerReader, cfg *RouterConfig) (*Router, err
 	var s setting.Check
 	s.Refuse(table == nil, "table", nil, "a Table, empty where there is no gossip")
 	s.Refuse(store == nil, "store", nil, "a coordination store")
-	s.Number("MaxTiles", &c.MaxTiles, 65536)
-	s.Duration("MaxAge", &c.MaxAge, 5*time.Second)
 	if s.Err != nil {
 		return nil, s.Err
 	}
-	r := &Router{table: table, store: store, maxAge: c.MaxAge, known: c.Known,
-		shards: make([]shard, shardsFor(c.MaxTiles))}
+	maxTiles := cmp.Or(c.tuning.MaxTiles, 65536)
+	r := &Router{table: table, store: store, maxAge: cmp.Or(c.tuning.MaxAge, 5*time.Second), known: c.Known,
+		shards: make([]shard, shardsFor(maxTiles))}
 	for i := range r.shards {
-		r.shards[i].notes = lru.New[fence.TileID, note](c.MaxTiles / len(r.shards))
-		r.shards[i].confirmed = lru.New[fence.TileID, confirmation](c.MaxTiles / len(r.shards))
+		r.shards[i].notes = lru.New[fence.TileID, note](maxTiles / len(r.shards))
+		r.shards[i].confirmed = lru.New[fence.TileID, confirmation](maxTiles / len(r.shards))
 	}
 	return r, nil
 }

@@ -45,7 +45,8 @@ func TestTheStoreAsASource(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		store := &owners{owner: fence.Owner{Epoch: 3, Contact: "a"}}
-		r := newRouter(t, new(route.Table), store, &route.RouterConfig{MaxTiles: 2, MaxAge: time.Second})
+		r := newRouter(t, new(route.Table), store,
+			route.RouterConfig{}.With(route.Tuning{MaxTiles: 2, MaxAge: time.Second}))
 		routed := func(id fence.TileID, want string, asked int) {
 			t.Helper()
 			got, err := r.Route(t.Context(), id)
@@ -103,7 +104,7 @@ func TestTheSources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		table, store := new(route.Table), &owners{}
-		r := newRouter(t, table, store, &route.RouterConfig{MaxAge: time.Second})
+		r := newRouter(t, table, store, route.RouterConfig{}.With(route.Tuning{MaxAge: time.Second}))
 		routed := func(want string, asked int) {
 			t.Helper()
 			got, err := r.Route(t.Context(), 1)
@@ -199,7 +200,7 @@ func TestNoStaleAnswerTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		table, store := new(route.Table), &owners{}
-		r, err := route.NewRouter(table, store, &route.RouterConfig{MaxAge: time.Hour})
+		r, err := route.NewRouter(table, store, route.RouterConfig{}.With(route.Tuning{MaxAge: time.Hour}))
 		require.NoError(t, err)
 		contacts := rapid.SampledFrom([]string{"a", "b", "c"})
 		var wrong string // the last contact corrected, while nothing new is known
@@ -276,12 +277,6 @@ func TestRouterArguments(t *testing.T) {
 	for _, bad := range []func() (*route.Router, error){
 		func() (*route.Router, error) { return route.NewRouter(nil, &owners{}, nil) },
 		func() (*route.Router, error) { return route.NewRouter(new(route.Table), nil, nil) },
-		func() (*route.Router, error) {
-			return route.NewRouter(new(route.Table), &owners{}, &route.RouterConfig{MaxTiles: -1})
-		},
-		func() (*route.Router, error) {
-			return route.NewRouter(new(route.Table), &owners{}, &route.RouterConfig{MaxAge: -1})
-		},
 	} {
 		_, err := bad()
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)

@@ -56,18 +56,23 @@ const hintPause = time.Second
 // HinterConfig holds the optional settings of a Hinter. In every field zero means the default; none may be
 // negative.
 type HinterConfig struct {
-	// Every is the shortest time between two flushes, and so about the longest a hint waits while
-	// publishing is quick. Default 1 ms.
-	Every time.Duration
-
 	// Timeout bounds one publish. Default 100 ms.
 	Timeout time.Duration
 
-	// MaxTiles is how many tiles wait for a flush at most; hints for more are dropped. Default 65,536.
-	MaxTiles int
-
 	// Logger receives failures, one line a failed publish. Nil discards.
 	Logger *slog.Logger
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	// Every is the shortest time between two flushes, and so about the longest a hint waits while
+	// publishing is quick.
+	Every time.Duration
+
+	// MaxTiles is how many tiles wait for a flush at most; hints for more are dropped.
+	MaxTiles int
 }
 
 // HinterStats is what a Hinter has done since it was made.
@@ -113,7 +118,7 @@ func (h *Hinter) Hint(tile fence.TileID) {
 		g.mu.Unlock()
 		return
 	}
-	if h.waiting.Add(1) > int64(h.cfg.MaxTiles) {
+	if h.waiting.Add(1) > int64(h.cfg.tuning.MaxTiles) {
 		h.waiting.Add(-1)
 		g.dropped++
 		g.mu.Unlock()
@@ -148,7 +153,7 @@ func (h *Hinter) Run(ctx context.Context) error {
 		if last {
 			return nil
 		}
-		timer.Reset(h.cfg.Every)
+		timer.Reset(h.cfg.tuning.Every)
 	}
 }
 
@@ -218,9 +223,9 @@ func (h *Hinter) Stats() HinterStats {
 func (c *HinterConfig) withDefaults() (HinterConfig, error) {
 	out := setting.Of(c)
 	var s setting.Check
-	s.Duration("Every", &out.Every, time.Millisecond)
+	out.tuning.Every = cmp.Or(out.tuning.Every, time.Millisecond)
 	s.Duration("Timeout", &out.Timeout, 100*time.Millisecond)
-	s.Number("MaxTiles", &out.MaxTiles, 1<<16)
+	out.tuning.MaxTiles = cmp.Or(out.tuning.MaxTiles, 1<<16)
 	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
 	return out, s.Err
 }

@@ -132,7 +132,7 @@ func TestHinterFlushesAtOnceThenTogether(t *testing.T) {
 func TestHinterWhileFanoutHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{hang: func(fence.TileID) bool { return true }}
-		h, stop := running(t, r, &fanout.HinterConfig{MaxTiles: 50, Timeout: time.Minute})
+		h, stop := running(t, r, fanout.HinterConfig{Timeout: time.Minute}.With(fanout.Tuning{MaxTiles: 50}))
 		began := time.Now()
 		h.Hint(1)
 		synctest.Wait()
@@ -219,7 +219,7 @@ func TestHinterFailure(t *testing.T) {
 func TestHinterLastFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
-		h, stop := running(t, r, &fanout.HinterConfig{Every: time.Hour})
+		h, stop := running(t, r, fanout.HinterConfig{}.With(fanout.Tuning{Every: time.Hour}))
 		require.ErrorIs(t, h.Run(t.Context()), fence.ErrAlreadyRun)
 		h.Hint(1)
 		synctest.Wait()
@@ -257,7 +257,7 @@ func TestHinterLosesNothingAtItsEnd(t *testing.T) {
 func TestHinterArguments(t *testing.T) {
 	_, err := fanout.NewHinter(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	for _, cfg := range []fanout.HinterConfig{{Every: -1}, {Timeout: -1}, {MaxTiles: -1}} {
+	for _, cfg := range []fanout.HinterConfig{{Timeout: -1}} {
 		_, err := fanout.NewHinter(memfanout.New(), &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	}

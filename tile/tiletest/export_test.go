@@ -13,3 +13,12 @@ func Violation(t *testing.T, newRules NewRules, intent Generator, cfg *Config) (
 	synctest.Test(t, func(*testing.T) { err = play(newRules, intent, c) })
 	return err
 }
+
+// Tuning are the settings that only tests change.
+type Tuning = tuning
+
+// With is the configuration with such settings.
+func (c Config) With(t Tuning) *Config {
+	c.tuning = t
+	return &c
+}

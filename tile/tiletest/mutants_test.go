@@ -187,7 +187,7 @@ func TestRulesOfOneStateAreCaught(t *testing.T) {
 }
 
 func TestSizesAreBounded(t *testing.T) {
-	err := tiletest.Violation(t, newPurse(""), coins, &tiletest.Config{MaxBatch: 100})
+	err := tiletest.Violation(t, newPurse(""), coins, tiletest.Config{}.With(tiletest.Tuning{MaxBatch: 100}))
 	assert.ErrorContains(t, err, "The batch is too large")
 	err = tiletest.Violation(t, newPurse(""), coins, &tiletest.Config{MaxSnapshot: 20})
 	assert.ErrorContains(t, err, "The snapshot is too large")

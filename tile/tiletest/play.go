@@ -224,8 +224,9 @@ func (g *game) encode(batch *stream.Batch) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, g.violated("The events do not fit into a batch", err.Error(), "")
-	case size > g.MaxBatch:
-		return nil, g.violated("The batch is too large", fmt.Sprintf("%d bytes, at most %d", size, g.MaxBatch), "")
+	case size > g.tuning.MaxBatch:
+		return nil, g.violated("The batch is too large", fmt.Sprintf("%d bytes, at most %d", size,
+			g.tuning.MaxBatch), "")
 	}
 	return payload, nil
 }

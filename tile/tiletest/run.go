@@ -33,12 +33,17 @@ type Config struct {
 	Ticks int
 	// Intents is how many intents a tick has at most. Default 8.
 	Intents int
-	// MaxBatch bounds a tick's batch in bytes. Default fence.MaxPayload; owners divide what is larger.
-	MaxBatch int
 	// MaxSnapshot bounds what Snapshot returns in bytes. Default fence.MaxSnapshot.
 	MaxSnapshot int
 	// Seed gives the same intents again. Default the environment variable TILEFENCE_SEED, or a random one.
 	Seed uint64
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	MaxBatch int // bounds a tick's batch in bytes; owners divide what is larger
 }
 
 // defaultTile is an H3 cell of resolution 5.
@@ -49,7 +54,7 @@ func (c *Config) withDefaults() Config {
 	d.Tile = cmp.Or(d.Tile, defaultTile)
 	d.Ticks = cmp.Or(d.Ticks, 300)
 	d.Intents = cmp.Or(d.Intents, 8)
-	d.MaxBatch = cmp.Or(d.MaxBatch, fence.MaxPayload)
+	d.tuning.MaxBatch = cmp.Or(d.tuning.MaxBatch, fence.MaxPayload)
 	d.MaxSnapshot = cmp.Or(d.MaxSnapshot, fence.MaxSnapshot)
 	if d.Seed == 0 {
 		d.Seed, _ = strconv.ParseUint(os.Getenv("TILEFENCE_SEED"), 10, 64)

@@ -31,16 +31,19 @@ type Config struct {
 	// Timeout bounds one Publish, one attempt to connect, and one write. Default 1 s.
 	Timeout time.Duration
 
-	// PingInterval is how often the connection is probed; after three intervals without an answer it is replaced.
-	// Default 1 s.
-	PingInterval time.Duration
-
 	// Options are added to those of the connection: credentials, TLS, a name. They must not replace its handlers or
 	// its behaviour when it is lost.
 	Options []nats.Option
 
 	// Logger receives what an operator must know. Nil means slog.Default().
 	Logger *slog.Logger
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	PingInterval time.Duration // how often the connection is probed; after three without an answer it is replaced
 }
 
 // Stats is what a Fanout has done since it was opened, and what it holds now.
@@ -58,7 +61,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
 	s := setting.Check{Err: out.World.Validate()}
 	s.Duration("Timeout", &out.Timeout, time.Second)
-	s.Duration("PingInterval", &out.PingInterval, time.Second)
+	out.tuning.PingInterval = cmp.Or(out.tuning.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
 }

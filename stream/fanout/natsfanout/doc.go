@@ -46,8 +46,8 @@
 // # Failure
 //
 // A lost connection is made again for as long as the Fanout is open, to any of the servers, including those the cluster
-// has announced, with jittered delays; the subscriptions are made again at once. A server that is silent for three
-// [Config.PingInterval] counts as lost. What was published meanwhile is lost. Subscriptions to wake hints say when they
+// has announced, with jittered delays; the subscriptions are made again at once. A server that is silent for 3 s
+// counts as lost. What was published meanwhile is lost. Subscriptions to wake hints say when they
 // are in force and when not.
 //
 // Lost and restored connections, dropped messages, refusals by the server's permissions, and a limit that is too small

@@ -13,3 +13,12 @@ func (f *Fanout) Quickly() *Fanout {
 	f.world.window = 20 * time.Millisecond
 	return f
 }
+
+// Tuning are the settings that only tests change.
+type Tuning = tuning
+
+// With is the configuration with such settings.
+func (c Config) With(t Tuning) *Config {
+	c.tuning = t
+	return &c
+}

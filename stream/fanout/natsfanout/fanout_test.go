@@ -111,7 +111,6 @@ func TestArgumentsOfOpen(t *testing.T) {
 		"no servers":       errOf(natsfanout.Open(nil, nil)),
 		"not a URL":        errOf(natsfanout.Open([]string{"nats://%zz"}, nil)),
 		"negative timeout": errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{Timeout: -1})),
-		"negative ping":    errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{PingInterval: -1})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}

@@ -65,7 +65,8 @@ func TestNodeDies(t *testing.T) {
 func TestSilentServer(t *testing.T) {
 	node := natstest.Start(t, nil)
 	proxy := newProxy(t, node)
-	cfg := &natsfanout.Config{Timeout: 300 * time.Millisecond, PingInterval: 200 * time.Millisecond}
+	cfg := natsfanout.Config{Timeout: 300 * time.Millisecond}.With(
+		natsfanout.Tuning{PingInterval: 200 * time.Millisecond})
 	f, pub := open(t, cfg, proxy.URL()), open(t, nil, node.URL())
 	states := make(chan bool, 100)
 	stop, err := f.SubscribeHints(3, func([]fence.TileID) {}, func(up bool) { states <- up })
@@ -109,7 +110,7 @@ func TestStalledProcess(t *testing.T) {
 	})
 	proxy := newProxy(t, node)
 	// Its own probes would notice first; here the server must.
-	stalled := open(t, &natsfanout.Config{PingInterval: time.Minute}, proxy.URL())
+	stalled := open(t, natsfanout.Config{}.With(natsfanout.Tuning{PingInterval: time.Minute}), proxy.URL())
 	well, pub := open(t, nil, node.URL()), open(t, &natsfanout.Config{Timeout: patience}, node.URL())
 	p := newProbe(t, stalled, pub)
 	got := make(chan int, 10_000)

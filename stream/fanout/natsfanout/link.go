@@ -68,7 +68,7 @@ func (f *Fanout) options(closed chan struct{}) []nats.Option {
 	return append([]nats.Option{
 		nats.Timeout(f.cfg.Timeout),
 		nats.FlusherTimeout(f.cfg.Timeout),
-		nats.PingInterval(f.cfg.PingInterval),
+		nats.PingInterval(f.cfg.tuning.PingInterval),
 		nats.MaxPingsOutstanding(silentPings),
 		nats.RetryOnFailedConnect(true),
 		nats.MaxReconnects(-1),

@@ -124,8 +124,8 @@ func (f *Fanout) receive() {
 	}
 }
 
-// SubscribeHints implements fanout.HintSubscriber. A lost connection is noticed at once, a silent one after three of
-// Config.PingInterval. A *fence.StoreError if the Fanout is closed.
+// SubscribeHints implements fanout.HintSubscriber. A lost connection is noticed at once, a silent one after 3 s.
+// A *fence.StoreError if the Fanout is closed.
 func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func(inForce bool)) (func(), error) {
 	if err := hub.ValidHints(group, deliver, up); err != nil {
 		return nil, err

@@ -35,17 +35,22 @@ type Config struct {
 	// others. The context may end it earlier. Default 1 s.
 	Timeout time.Duration
 
+	// Logger receives what an operator must know: connections that were lost, and messages that slow subscribers lost.
+	// Nil means slog.Default().
+	Logger *slog.Logger
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
 	// PingInterval is how often a subscribing connection is probed; after three intervals without a
-	// sign of life it is replaced. Default 1 s.
+	// sign of life it is replaced.
 	PingInterval time.Duration
 
 	// BufferBytes is how many bytes wait in front of one slow subscription before further messages are dropped, as they
 	// are when fanout.DefaultBuffer of them wait. Zero means fanout.DefaultBufferBytes.
 	BufferBytes int
-
-	// Logger receives what an operator must know: connections that were lost, and messages that slow subscribers lost.
-	// Nil means slog.Default().
-	Logger *slog.Logger
 }
 
 // Stats is what a Fanout has done since it was made, and what it holds now.
@@ -79,7 +84,7 @@ func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
 	s := setting.Check{Err: out.World.Validate()}
 	s.Duration("Timeout", &out.Timeout, time.Second)
-	s.Duration("PingInterval", &out.PingInterval, time.Second)
+	out.tuning.PingInterval = cmp.Or(out.tuning.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
 }

@@ -77,7 +77,7 @@ func (k *conn) ask(cmd command) {
 
 // run is the writer; it returns when the connection is dead and the reader has ended.
 func (k *conn) run() {
-	ping := time.NewTicker(k.s.f.cfg.PingInterval)
+	ping := time.NewTicker(k.s.f.cfg.tuning.PingInterval)
 	defer ping.Stop()
 	if err := k.ps.Ping(k.s.ctx); err != nil { // connects
 		k.die(fmt.Errorf("connect: %w", err))
@@ -94,7 +94,7 @@ func (k *conn) run() {
 }
 
 func (k *conn) write(ping <-chan time.Time) error {
-	allowed := silentPings * k.s.f.cfg.PingInterval
+	allowed := silentPings * k.s.f.cfg.tuning.PingInterval
 	silent := time.NewTimer(allowed)
 	defer silent.Stop()
 	for {

@@ -25,8 +25,8 @@
 // resubscribes all channels in one command, which Redis refuses when they lie in different slots. So this
 // package keeps the books itself and gives every connection up at its first error.)
 //
-// Every subscription has its own bounded buffer, see [Config.BufferBytes]; messages that find it full are
-// counted and lost. Nothing else is buffered, so neither a slow subscriber nor a fast publisher makes the
+// Every subscription has its own bounded buffer (fanout.DefaultBuffer and DefaultBufferBytes); messages that find it
+// full are counted and lost. Nothing else is buffered, so neither a slow subscriber nor a fast publisher makes the
 // process grow, and Redis never sees a slow reader.
 //
 // # Wake hints
@@ -37,9 +37,9 @@
 //
 // # Failure
 //
-// A connection on which nothing comes for three intervals of [Config.PingInterval], 3 s by default, is
-// silent: its other end may have vanished without a word. A lost or silent connection is made again with
-// jittered delays of 50 ms to 1 s, its channels being subscribed again wherever the cluster now has them;
+// A connection on which nothing comes for 3 s is silent: its other end may have vanished without a word. A lost
+// or silent connection is made again with jittered delays of 50 ms to 1 s, its channels being subscribed again
+// wherever the cluster now has them;
 // the same happens to a channel whose slot moves.
 // What was published meanwhile is lost. A node that answers although the cluster has replaced it is left
 // once two looks at the topology, a second apart, agree on it. Subscribe itself waits

@@ -63,7 +63,7 @@ func New(client redis.UniversalClient, cfg *Config) (*Fanout, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, err := hub.NewLocal(c.BufferBytes, c.Logger)
+	local, err := hub.NewLocal(c.tuning.BufferBytes, c.Logger)
 	f := &Fanout{cfg: c, nodes: nodes, local: local, client: client,
 		losses: rate.Sometimes{First: 10, Interval: 10 * time.Second}}
 	for group := range f.hints {

@@ -61,13 +61,11 @@ func TestArgumentsOfNew(t *testing.T) {
 	defer func() { _ = ring.Close() }()
 
 	for name, err := range map[string]error{
-		"no client":            errOf(redisfanout.New(nil, nil)),
-		"typed nil":            errOf(redisfanout.New((*redis.ClusterClient)(nil), nil)),
-		"another kind":         errOf(redisfanout.New(ring, nil)),
-		"deadlines ignored":    errOf(redisfanout.New(deaf, nil)),
-		"negative timeout":     errOf(redisfanout.New(good, &redisfanout.Config{Timeout: -1})),
-		"negative ping":        errOf(redisfanout.New(good, &redisfanout.Config{PingInterval: -1})),
-		"negative bytes limit": errOf(redisfanout.New(good, &redisfanout.Config{BufferBytes: -1})),
+		"no client":         errOf(redisfanout.New(nil, nil)),
+		"typed nil":         errOf(redisfanout.New((*redis.ClusterClient)(nil), nil)),
+		"another kind":      errOf(redisfanout.New(ring, nil)),
+		"deadlines ignored": errOf(redisfanout.New(deaf, nil)),
+		"negative timeout":  errOf(redisfanout.New(good, &redisfanout.Config{Timeout: -1})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}

@@ -8,8 +8,7 @@ import (
 )
 
 // SubscribeHints implements fanout.HintSubscriber. Subscriptions to one group share one SSUBSCRIBE, and
-// the connections of the tiles' channels. A lost connection is noticed at once, a silent one after three
-// of Config.PingInterval.
+// the connections of the tiles' channels. A lost connection is noticed at once, a silent one after 3 s.
 func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func(inForce bool)) (func(), error) {
 	if err := hub.ValidHints(group, deliver, up); err != nil {
 		return nil, err

@@ -119,7 +119,8 @@ func TestBadHintsAreIgnored(t *testing.T) {
 // subscriber and for the publisher, who knows which hints got through; and all come back.
 func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	c := startCluster(t)
-	cfg := &redisfanout.Config{Timeout: 500 * time.Millisecond, PingInterval: 200 * time.Millisecond}
+	cfg := redisfanout.Config{Timeout: 500 * time.Millisecond}.With(
+		redisfanout.Tuning{PingInterval: 200 * time.Millisecond})
 	f, pub := open(t, newClient(t, c.stack.FanoutAddrs), cfg), open(t, newClient(t, c.stack.FanoutAddrs), cfg)
 	dead, alive := c.groupsOn(c.slotsOf(1)), c.groupsOn(c.slotsOf(0))
 	require.NotEmpty(t, dead)

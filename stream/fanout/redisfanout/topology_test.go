@@ -149,8 +149,8 @@ func TestNodeDies(t *testing.T) {
 func TestNodeHangs(t *testing.T) {
 	c := startCluster(t)
 	logger, lost := lostConnections()
-	cfg := &redisfanout.Config{Timeout: 200 * time.Millisecond, PingInterval: 100 * time.Millisecond,
-		Logger: logger}
+	cfg := redisfanout.Config{Timeout: 200 * time.Millisecond, Logger: logger}.With(
+		redisfanout.Tuning{PingInterval: 100 * time.Millisecond})
 	f := open(t, newClient(t, c.stack.FanoutAddrs), cfg)
 	pub := open(t, newClient(t, c.stack.FanoutAddrs), cfg)
 	first, last := c.slotsOf(1)
@@ -183,7 +183,7 @@ func TestNodeHangs(t *testing.T) {
 func TestReaderCannotGrow(t *testing.T) {
 	client := newClient(t, stacktest.Fanout(t))
 	const limit = 64 << 10
-	f := open(t, client, &redisfanout.Config{BufferBytes: limit})
+	f := open(t, client, redisfanout.Config{}.With(redisfanout.Tuning{BufferBytes: limit}))
 	tile := anyTile()
 	release := make(chan struct{})
 	kept := 0

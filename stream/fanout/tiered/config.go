@@ -32,10 +32,6 @@ type Config struct {
 	// the broker. It must be the same in all processes. Default 500 ms.
 	Interval time.Duration
 
-	// Overlap is how long both tiers carry a tile at least before one is left. It exceeds any delay of a message on
-	// either tier. Default 2 s.
-	Overlap time.Duration
-
 	// Cooldown is how long a tile stays below half of the bounds before it moves back. Default 30 s.
 	Cooldown time.Duration
 
@@ -44,6 +40,15 @@ type Config struct {
 
 	// Hooks are called as things happen.
 	Hooks Hooks
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	// Overlap is how long both tiers carry a tile at least before one is left. It exceeds any delay of a message on
+	// either tier.
+	Overlap time.Duration
 }
 
 // Hooks report what a Fanout does. Any of them may be nil. They are called from several goroutines and must not block.
@@ -110,7 +115,7 @@ func (c *Config) withDefaults() (Config, error) {
 	s.Number("Subscribers", &out.Subscribers, 64)
 	s.Number("Bytes", &out.Bytes, 20_000_000)
 	s.Duration("Interval", &out.Interval, 500*time.Millisecond)
-	s.Duration("Overlap", &out.Overlap, 2*time.Second)
+	out.tuning.Overlap = cmp.Or(out.tuning.Overlap, 2*time.Second)
 	s.Duration("Cooldown", &out.Cooldown, 30*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err

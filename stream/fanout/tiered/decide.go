@@ -182,7 +182,7 @@ func (f *Fanout) decide(t *tile, now time.Time) (MoveInfo, bool) {
 			return f.set(t, Both, now, reasonHot)
 		}
 	case Both:
-		if now.Sub(t.since) < f.cfg.Overlap {
+		if now.Sub(t.since) < f.cfg.tuning.Overlap {
 			break
 		}
 		if cool && t.failing.IsZero() {
@@ -305,7 +305,7 @@ func (f *Fanout) listen(t *tile, stop func()) {
 }
 
 // brokerFailed takes note that the broker did not take messages of a tile. It is left alone for a while, since a broker
-// that hangs delays the other tiles of the call; and it must carry everything for Overlap before it is relied on.
+// that hangs delays the other tiles of the call; and it must carry everything for 2 s before it is relied on.
 func (f *Fanout) brokerFailed(id fence.TileID) {
 	f.pub.mu.Lock()
 	t := f.pub.tiles[id]

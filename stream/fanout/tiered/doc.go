@@ -28,13 +28,13 @@
 //	from      to        when
 //	Ordinary  Both      a bound is reached
 //	Both      Broker    every process of the audience has said lately that it hears the tile on the broker, and
-//	                    Overlap has passed
+//	                    2 s have passed
 //	Broker    Both      that is no longer so: a process joined, or lost the broker; a publish on the broker failed; or
 //	                    the tile has been below half of the bounds for Cooldown
-//	Both      Ordinary  the tile has been below half of the bounds for Cooldown, and Overlap has passed
+//	Both      Ordinary  the tile has been below half of the bounds for Cooldown, and 2 s have passed
 //
-// There is no other way: a tier is left only after Overlap during which both carried everything. A broker that has
-// failed is left alone for three intervals, and Overlap begins when it is tried again. A subscriber that
+// There is no other way: a tier is left only after 2 s during which both carried everything. A broker that has
+// failed is left alone for three intervals, and the 2 s begin when it is tried again. A subscriber that
 // hears a tile on the broker says so there ([fanout.PresencePublisher]) every Interval; three intervals without it, and
 // the publisher assumes that it does not.
 //

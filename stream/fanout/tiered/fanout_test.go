@@ -42,7 +42,6 @@ func TestArgumentsOfNew(t *testing.T) {
 		"negative bound":    errOf(tiered.New(tier, tier, &tiered.Config{Subscribers: -1})),
 		"negative bytes":    errOf(tiered.New(tier, tier, &tiered.Config{Bytes: -1})),
 		"negative interval": errOf(tiered.New(tier, tier, &tiered.Config{Interval: -1})),
-		"negative overlap":  errOf(tiered.New(tier, tier, &tiered.Config{Overlap: -1})),
 		"negative cooldown": errOf(tiered.New(tier, tier, &tiered.Config{Cooldown: -1})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)

@@ -19,7 +19,7 @@ import (
 
 // settings of the tests: two subscribers move a tile.
 func settings() *tiered.Config {
-	return &tiered.Config{Subscribers: 2, Interval: 500 * time.Millisecond, Overlap: 2 * time.Second,
+	return &tiered.Config{Subscribers: 2, Interval: 500 * time.Millisecond,
 		Cooldown: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
 }
 

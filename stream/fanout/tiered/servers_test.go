@@ -70,7 +70,8 @@ func (in *watcher) awaitEnd() {
 func TestMoveOnServers(t *testing.T) {
 	addrs, node := stacktest.Fanout(t), natstest.Start(t, nil)
 	cfg := settings()
-	cfg.Interval, cfg.Overlap = 100*time.Millisecond, 300*time.Millisecond
+	cfg.Interval = 100 * time.Millisecond
+	cfg = cfg.With(tiered.Tuning{Overlap: 300 * time.Millisecond})
 	tile := fence.TileID(rand.Uint64() | 1)
 	bridge, _ := onServers(t, addrs, node.URL(), cfg)
 	w := &world{t: t, tile: tile}

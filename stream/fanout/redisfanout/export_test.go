@@ -1,0 +1,10 @@
+package redisfanout
+
+// Tuning are the settings that only tests change.
+type Tuning = tuning
+
+// With is the configuration with such settings.
+func (c Config) With(t Tuning) *Config {
+	c.tuning = t
+	return &c
+}
