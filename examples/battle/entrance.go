@@ -6,18 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/coder/websocket"
-	"github.com/coder/websocket/wsjson"
-
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/matchhttp"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
-	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -27,9 +23,6 @@ const (
 	guestPath  = lobbyPath + "guests/"
 	ticketPath = lobbyPath + "tickets/"
 )
-
-// ticketProtocol is the WebSocket subprotocol of a ticket: a browser that offers its token needs another one beside it.
-const ticketProtocol = "tilefence.ticket.v1"
 
 // A guest's name ends with random text that only the lobby chooses, so that no two guests have the same. guestLife is
 // how long a guest may come back under it: longer than anybody plays.
@@ -44,76 +37,31 @@ type guestView struct {
 	Token string `json:"token"` // for the lobby and the relay
 }
 
-// ticketRequest is the body of a PUT. The one who asks trusts his friends, and they him, with their tokens: a game
-// would have invitations. It would also know the rating of its players; this one believes it.
-type ticketRequest struct {
-	Friends []string `json:"friends,omitempty"` // their tokens
-	Rating  int      `json:"rating"`
-}
-
-// ticketView is a ticket as its players see it.
-type ticketView struct {
-	ID       string       `json:"id"`
-	State    string       `json:"state"`          // match.State's name
-	WaitedMs int64        `json:"waited_ms"`      // until it was matched or ended
-	Why      string       `json:"why,omitempty"`  // it has no match yet
-	Tile     fence.TileID `json:"tile,omitempty"` // this and the rest: of a ticket that has its seats
-	Gateway  string       `json:"gateway,omitempty"`
-	Relay    string       `json:"relay,omitempty"`
-	Seats    []int        `json:"seats,omitempty"`
-	TakeBy   int64        `json:"take_by,omitempty"` // milliseconds since 1970: later the seats are gone
-
-	Token string `json:"token,omitempty"` // for the gateway, of the player who asks
-}
-
-// viewOf is a ticket as one of its players sees it.
-func (l *lobby) viewOf(s match.Status, actor string) ticketView {
-	v := ticketView{ID: s.Ticket.ID, State: s.State.String(), WaitedMs: s.Waited.Milliseconds()}
-	if s.State == match.Waiting || s.State == match.Claimed {
-		v.Why = s.Why.String()
-	}
-	if a := s.Assignment; a != nil {
-		v.Tile, v.Gateway, v.Relay = a.Tile, a.Info["gateway"], a.Info["relay"]
-		v.Seats, v.TakeBy = a.Seats[v.ID], a.TakeBy.UnixMilli()
-		v.Token, _ = l.token(actor, v.ID, game.TokenLife) // it does not fail for who has shown a token
-	}
-	return v
-}
-
-// entrance serves players who look for a match. All but the first want the token of a guest: "Authorization: Bearer …",
-// or for a WebSocket the subprotocol "tilefence.token.…" beside "tilefence.ticket.v1".
+// entrance serves players who look for a match. Tickets are package matchhttp's. All requests but the first want the
+// token of a guest:
 //
-//	POST   /lobby/guests/NAME       signs a guest in: {"actor":"NAME-…","token":"…"}; with a token, renews that
-//	PUT    /lobby/tickets/ID        asks for a match: {"rating":1500}. Repeat it until it is answered
-//	GET    /lobby/tickets/ID        the ticket; as a WebSocket, the ticket now and after each change
-//	DELETE /lobby/tickets/ID        cancels
-//	POST   /lobby/tickets/ID/leave  the players have left their seats
+//	POST /lobby/guests/NAME  signs a guest in: {"actor":"NAME-…","token":"…"}; with a token, renews that
+//	     /lobby/tickets/ID   see package matchhttp
 //
-// A player has one open ticket, an address a share of the queue, and a ticket a few followers (package match): a second
-// ticket gets 409, one for which there is no room 429, and the oldest follower of too many is closed with 1013.
-// A ticket is there for its players alone. They take their seats by connecting to the gateway, each with the token that
-// the seated ticket shows him. The lobby asks for no password, as a game would: it only sees to it that who was a guest
-// once is the only one of that name.
-func (l *lobby) entrance() http.Handler {
+// Players take their seats by connecting to the gateway, each with the token that the seated ticket shows. Friends
+// trust each other with their tokens: a game would have invitations. It would also know the rating of its players; this
+// one believes it. The lobby asks for no password, as a game would: it only sees to it that a guest is the only one of
+// that name.
+func (l *lobby) entrance() (http.Handler, error) {
+	keys := game.PlayerKeys(l.options.secret)
+	tickets, err := matchhttp.New(countedTickets{l}, l.queue.Name, l.player, &matchhttp.Config{Friend: keys.Verify,
+		Leave: l.leave, Token: func(actor, ticket string) (string, error) {
+			return l.token(actor, ticket, game.TokenLife)
+		}})
+	if err != nil {
+		return nil, err
+	}
+	guests := http.NewServeMux()
+	guests.HandleFunc("POST "+guestPath+"{name}", l.signIn)
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+guestPath+"{name}", l.signIn)
-	mux.HandleFunc("PUT "+ticketPath+"{id}", l.ask)
-	mux.HandleFunc("GET "+ticketPath+"{id}", l.follow)
-	mux.HandleFunc("DELETE "+ticketPath+"{id}", func(w http.ResponseWriter, r *http.Request) {
-		actor, s, err := l.own(r)
-		if err == nil {
-			s, err = l.tickets.Cancel(r.Context(), l.queue.Name, s.Ticket.ID)
-		}
-		l.answer(w, actor, s, err)
-	})
-	mux.HandleFunc("POST "+ticketPath+"{id}/leave", func(w http.ResponseWriter, r *http.Request) {
-		actor, s, err := l.own(r)
-		if err == nil {
-			err = l.leave(r.Context(), s)
-		}
-		l.answer(w, actor, s, err)
-	})
-	return http.NewCrossOriginProtection().Handler(mux)
+	mux.Handle(guestPath, http.NewCrossOriginProtection().Handler(guests))
+	mux.Handle(ticketPath, http.StripPrefix(strings.TrimSuffix(lobbyPath, "/"), tickets))
+	return mux, nil
 }
 
 // signIn gives a guest a name of his own, or a new token for the one that he has.
@@ -123,117 +71,54 @@ func (l *lobby) signIn(w http.ResponseWriter, r *http.Request) {
 	if session.Token(r) != "" {
 		who, err := l.player(r)
 		if err != nil {
-			refuse(w, err)
+			matchhttp.Refuse(w, err)
 			return
 		}
 		guest.Actor = who.Actor
 	} else if err := guestName(name); err != nil {
-		refuse(w, err)
+		matchhttp.Refuse(w, err)
 		return
 	}
 	var err error
 	if guest.Token, err = l.token(guest.Actor, "", guestLife); err != nil {
-		refuse(w, err)
+		matchhttp.Refuse(w, err)
 		return
 	}
-	reply(w, guest)
-}
-
-// own returns who asks, and the ticket that he asks for. Of others' tickets he does not learn whether they exist.
-func (l *lobby) own(r *http.Request) (actor string, s match.Status, err error) {
-	who, err := l.player(r)
-	if err != nil {
-		return "", s, err
-	}
-	id := r.PathValue("id")
-	s, err = l.tickets.Status(r.Context(), l.queue.Name, id)
-	if err == nil && !slices.Contains(names(s.Ticket), who.Actor) {
-		err = &match.UnknownError{What: "ticket", ID: id}
-	}
-	return who.Actor, s, err
-}
-
-func (l *lobby) ask(w http.ResponseWriter, r *http.Request) {
-	who, err := l.player(r)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	var in ticketRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<14)).Decode(&in); err != nil {
-		refuse(w, &fence.ArgumentError{Field: "body", Value: err, Want: `{"rating":1500}`})
-		return
-	}
-	t := match.Ticket{ID: r.PathValue("id"), Rating: in.Rating, Players: []match.Player{{ID: who.Actor}},
-		Source: gate.Source(r)}
-	for _, token := range in.Friends {
-		friend, err := game.PlayerKeys(l.options.secret).Verify(token)
-		if err != nil {
-			refuse(w, err)
-			return
-		}
-		t.Players = append(t.Players, match.Player{ID: friend.Actor})
-	}
-	s, err := l.book.enter(t.ID, func() (match.Status, error) {
-		return l.tickets.Enqueue(r.Context(), l.queue.Name, t)
-	})
-	l.answer(w, who.Actor, s, err)
-}
-
-// follow serves a ticket once, or for as long as a WebSocket is open.
-func (l *lobby) follow(w http.ResponseWriter, r *http.Request) {
-	actor, s, err := l.own(r)
-	if err != nil || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		l.answer(w, actor, s, err)
-		return
-	}
-	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{ticketProtocol}})
-	if err != nil {
-		return // it has been answered
-	}
-	defer func() { _ = c.CloseNow() }() // it may be closed already
-	ctx := c.CloseRead(r.Context())
-	err = l.tickets.Watch(ctx, l.queue.Name, s.Ticket.ID, func(s match.Status) bool {
-		l.noted(s)
-		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		return wsjson.Write(bounded, c, l.viewOf(s, actor)) == nil
-	})
-	switch {
-	case err == nil:
-		_ = c.Close(websocket.StatusNormalClosure, "")
-	case errors.Is(err, match.ErrCrowded): // of its player's other connections
-		_ = c.Close(websocket.StatusTryAgainLater, match.ErrCrowded.Error())
-	}
-}
-
-// answer writes a ticket for one of its players, or why there is none.
-func (l *lobby) answer(w http.ResponseWriter, actor string, s match.Status, err error) {
-	if err != nil {
-		refuse(w, err)
-		return
-	}
-	l.noted(s)
-	reply(w, l.viewOf(s, actor))
-}
-
-// refuse writes why a request is not served.
-func refuse(w http.ResponseWriter, err error) {
-	status := http.StatusServiceUnavailable // and the outcome may be unknown: ask again
-	for class, code := range map[error]int{fence.ErrInvalidArgument: http.StatusBadRequest,
-		session.ErrToken: http.StatusUnauthorized, match.ErrUnknown: http.StatusNotFound,
-		match.ErrReused: http.StatusConflict, match.ErrOpen: http.StatusConflict, match.ErrLapsed: http.StatusGone,
-		match.ErrCrowded: http.StatusTooManyRequests} {
-		if errors.Is(err, class) {
-			status = code
-		}
-	}
-	http.Error(w, err.Error(), status)
-}
-
-func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client may have gone
+	_ = json.NewEncoder(w).Encode(guest) // the client may have gone
+}
+
+// countedTickets are the tickets of a battle, which counts those that it shows to their players.
+type countedTickets struct{ l *lobby }
+
+// Enqueue implements matchhttp.Lobby.
+func (c countedTickets) Enqueue(ctx context.Context, queue string, t match.Ticket) (match.Status, error) {
+	return c.noted(c.l.book.enter(t.ID, func() (match.Status, error) { return c.l.tickets.Enqueue(ctx, queue, t) }))
+}
+
+// Status implements matchhttp.Lobby.
+func (c countedTickets) Status(ctx context.Context, queue, ticket string) (match.Status, error) {
+	return c.noted(c.l.tickets.Status(ctx, queue, ticket))
+}
+
+// Cancel implements matchhttp.Lobby.
+func (c countedTickets) Cancel(ctx context.Context, queue, ticket string) (match.Status, error) {
+	return c.noted(c.l.tickets.Cancel(ctx, queue, ticket))
+}
+
+// Watch implements matchhttp.Lobby.
+func (c countedTickets) Watch(ctx context.Context, queue, ticket string, f func(match.Status) bool) error {
+	return c.l.tickets.Watch(ctx, queue, ticket, func(s match.Status) bool {
+		c.l.noted(s)
+		return f(s)
+	})
+}
+
+func (c countedTickets) noted(s match.Status, err error) (match.Status, error) {
+	if err == nil {
+		c.l.noted(s)
+	}
+	return s, err
 }
 
 // noted keeps the figures of a ticket that is shown to its players.

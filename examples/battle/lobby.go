@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
@@ -48,6 +50,7 @@ type lobby struct {
 	pool    string
 	tickets *match.Lobby
 	seats   *match.SeatAllocator
+	handler http.Handler // of the entrance
 
 	waits          *figures.Histogram // of tickets that have got a seat
 	spread, placed atomic.Int64       // sum over the matches that were placed, and their number
@@ -76,7 +79,10 @@ func (d *deployment) newLobby() (*lobby, error) {
 	if l.tickets, err = match.NewLobby(l.store, l.queue); err != nil {
 		return nil, err
 	}
-	l.seats, err = match.NewSeatAllocator(l.store, l.pool, seatHold)
+	if l.seats, err = match.NewSeatAllocator(l.store, l.pool, seatHold); err != nil {
+		return nil, err
+	}
+	l.handler, err = l.entrance()
 	return l, err
 }
 
@@ -97,6 +103,15 @@ func (l *lobby) open() error {
 	}
 	l.stops = append(l.stops, l.start(l.offer), l.start(l.look))
 	return nil
+}
+
+// queueUp lets players come and go until ctx ends. The battle's figures are those of its own bots alone.
+func (l *lobby) queueUp(ctx context.Context) error {
+	cfg := l.playing(l.view, l.intents)
+	cfg.Measures, cfg.Delivered = players.NewMeasures(), nil
+	at := l.secure.url("http", l.watchers.Addr().String())
+	return players.QueueUp(ctx, l.options.lobby,
+		players.Entrance{Guests: at + guestPath, Tickets: at + ticketPath, SeatHold: seatHold}, cfg)
 }
 
 // close stops what open and hire have started. Workers first: what they have under way they finish, and supervisors

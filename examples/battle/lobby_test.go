@@ -16,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/matchhttp"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/internal/faultinject"
@@ -39,7 +40,7 @@ func (v visitor) as(name string) visitor {
 }
 
 // ask sends a request about a ticket. The status is that of the answer; the ticket is zero if it was refused.
-func (v visitor) ask(method, path, body string) (ticket ticketView, status int) {
+func (v visitor) ask(method, path, body string) (ticket matchhttp.Ticket, status int) {
 	v.Helper()
 	return ticket, v.request(method, ticketPath+path, body, &ticket)
 }
@@ -69,7 +70,7 @@ func (v visitor) follow(ctx context.Context, id string) (*websocket.Conn, error)
 }
 
 // await follows a ticket until it is in a state.
-func (v visitor) await(id, state string) (ticket ticketView) {
+func (v visitor) await(id, state string) (ticket matchhttp.Ticket) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), time.Minute)
 	defer cancel()

@@ -193,7 +193,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 			doors := http.NewServeMux()
 			doors.Handle(viewPath, own)
 			if p.lobby != nil {
-				doors.Handle(lobbyPath, p.lobby.entrance())
+				doors.Handle(lobbyPath, p.lobby.handler)
 			}
 			return doors
 		}},
@@ -213,7 +213,7 @@ func (p *plan) page(t *tower) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.metricsHandler())
 	if p.lobby != nil {
-		mux.Handle(lobbyPath, p.lobby.entrance())
+		mux.Handle(lobbyPath, p.lobby.handler)
 	}
 	if p.options.noPage {
 		return mux, nil

@@ -53,6 +53,9 @@ var givenIn = map[string]map[string]string{
 		"backend": "interface { match.Store; match.Seats }", "id": "string", "players": "[]match.Player",
 		"show": "func(match.Status) bool",
 	},
+	"admission/match/matchhttp": {
+		"lobby": "*match.Lobby", "keys": "session.Keys", "rate": "func(context.Context, *match.Ticket) error",
+	},
 	"internal/matchtest":        {"newBackend": "func(*testing.T) matchtest.Backend"},
 	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
 	"examples/battle/game": {

@@ -33,9 +33,9 @@ var layers = map[string]int{
 // concepts are the packages that game servers import for their types and interfaces. They link no driver,
 // directly or through any package of the module; drivers belong into leaf packages named for them.
 var concepts = []string{
-	root, "admission", "admission/match", "bridge", "checkpoint", "fence", "fence/route", "relay", "relay/session",
-	"relay/viewcache", "stream", "stream/fanout", "stream/fanout/tiered", "stream/share", "tile", "tile/plan",
-	"tile/tilehost",
+	root, "admission", "admission/match", "admission/match/matchhttp", "bridge", "checkpoint", "fence", "fence/route",
+	"relay", "relay/session", "relay/viewcache", "stream", "stream/fanout", "stream/fanout/tiered", "stream/share",
+	"tile", "tile/plan", "tile/tilehost",
 }
 
 var drivers = []string{
