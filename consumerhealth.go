@@ -37,7 +37,7 @@ type consumerHealth struct {
 const consumersPage = 512
 
 // silentAfter is for how long a consumer may leave its mark on a tile unrenewed, of marks that hold the trim floor for
-// lease (tile.Config.MarkLease): half of it, since a bridge renews within that, bridge.Config.RenewEvery. By default
+// lease (tile.Config.MarkLease): half of it, since a bridge renews within that. By default
 // that is a minute; a bridge renews every 30 to 40 s, and a checkpointer every 20 s, with nothing to copy too.
 func silentAfter(lease time.Duration) time.Duration { return max(lease/2, consumersAfter) }
 

@@ -3,6 +3,7 @@ package tilefence
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -23,6 +24,10 @@ type GatewayServerConfig struct {
 	// Web is where clients connect. By default the server listens at its address, and every path is the
 	// WebSocket's.
 	Web Web
+
+	// TLS makes the server end TLS itself; it needs a certificate. Nil: connections are not encrypted, unless
+	// Web.Listener does that, or a load balancer before it.
+	TLS *tls.Config
 
 	// Gateway are the settings of the gateway. Its Hooks are also those of the ledger: Admitted and Settled are called
 	// too. Without Gateway.Reconciler the server makes one.
@@ -186,7 +191,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	if !g.keyed {
 		warnOpen(g.cfg.Logger, "gateway")
 	}
-	l, err := g.cfg.Web.listen(ctx, g.addr)
+	l, err := g.cfg.Web.listen(ctx, g.addr, g.cfg.TLS)
 	if err != nil {
 		return err
 	}

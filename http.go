@@ -31,10 +31,6 @@ type Web struct {
 	// Listener takes the connections. Run closes it. Default: Run listens at the server's address.
 	Listener net.Listener
 
-	// TLS makes the server end TLS itself; it needs a certificate. Nil: connections are not encrypted, unless Listener
-	// does that, or a load balancer before it.
-	TLS *tls.Config
-
 	// Handler wraps the server's own handler, to serve other paths beside it or to let requests through only
 	// on conditions. Default: nothing else is served.
 	Handler func(own http.Handler) http.Handler
@@ -64,8 +60,8 @@ func checkContact(contact string) error {
 	return nil
 }
 
-// listen opens the listener, unless there is one.
-func (w *Web) listen(ctx context.Context, addr string) (net.Listener, error) {
+// listen opens the listener, unless there is one. ends is how it ends TLS; nil: it does not.
+func (w *Web) listen(ctx context.Context, addr string, ends *tls.Config) (net.Listener, error) {
 	l := w.Listener
 	if l == nil {
 		// Idle connections have a timeout, WebSockets have pings: the kernel's probes, which take four calls to set up,
@@ -76,10 +72,10 @@ func (w *Web) listen(ctx context.Context, addr string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	if w.TLS == nil {
+	if ends == nil {
 		return l, nil
 	}
-	c := w.TLS.Clone()
+	c := ends.Clone()
 	c.NextProtos = []string{"http/1.1"} // HTTP/2 has no WebSockets
 	return tls.NewListener(l, c), nil
 }

@@ -3,6 +3,7 @@ package tilefence
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"sync"
@@ -21,6 +22,10 @@ type RelayServerConfig struct {
 	// WebSocket's.
 	Web Web
 
+	// TLS makes the server end TLS itself; it needs a certificate. Nil: connections are not encrypted, unless
+	// Web.Listener does that, or a load balancer before it.
+	TLS *tls.Config
+
 	// Relay are the settings of the relay.
 	Relay relay.Config
 
@@ -36,6 +41,7 @@ type RelayServer struct {
 
 	addr  string
 	web   Web
+	tls   *tls.Config
 	relay *relay.Relay
 	drain time.Duration
 	log   *slog.Logger
@@ -80,7 +86,7 @@ func NewRelayServer(
 	if err != nil {
 		return nil, err
 	}
-	server := &RelayServer{addr: addr, web: c.Web, relay: r, log: c.Logger,
+	server := &RelayServer{addr: addr, web: c.Web, tls: c.TLS, relay: r, log: c.Logger,
 		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
 	server.conditions.of(b.Fanout, c.Relay.Views)
 	server.worlds = newWorlds(b.Authority, c.Logger, nil, []any{b.Log, b.Fanout, c.Relay.Views})
@@ -97,7 +103,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	if r.ran.Swap(true) {
 		return alreadyRun("RelayServer")
 	}
-	l, err := r.web.listen(ctx, r.addr)
+	l, err := r.web.listen(ctx, r.addr, r.tls)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package tilefence
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -29,7 +30,8 @@ import (
 
 // TileServerConfig holds the optional settings of a TileServer. Nil and the zero value are valid.
 type TileServerConfig struct {
-	// Web is where intents and hand-overs are served. By default the server listens at its contact.
+	// Web is where intents and hand-overs are served. By default the server listens at its contact. It ends TLS with
+	// Backends.TLS.
 	Web Web
 
 	// Host are the settings of the tiles. The server sets Refollow and Restart. Hooks and Announce are called beside
@@ -75,6 +77,7 @@ type TileServer struct {
 	loop // that looks at its health
 
 	contact string
+	tls     *tls.Config // of Backends
 	store   fence.Store
 	cfg     TileServerConfig
 
@@ -123,12 +126,9 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	if c.Web.TLS != nil {
-		return nil, argument("Web.TLS", "set", "nil: Backends.TLS is for both ends")
-	}
-	c.Web.TLS, c.Host.Allow = b.TLS, b.exists(c.Host.Allow)
-	s := &TileServer{contact: contact, store: b.Store, cfg: c, table: new(route.Table), wanted: map[fence.TileID]bool{},
-		events: sampled.Logger(c.Logger)}
+	c.Host.Allow = b.exists(c.Host.Allow)
+	s := &TileServer{contact: contact, tls: b.TLS, store: b.Store, cfg: c, table: new(route.Table),
+		wanted: map[fence.TileID]bool{}, events: sampled.Logger(c.Logger)}
 	s.table.Known = func(c string) bool { return c == contact || s.contactHolders.lives(c) }
 	if s.member, err = b.Members.Join(contact, s.table, c.Logger, s.memberChanged); err != nil {
 		return nil, err
@@ -345,7 +345,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 
 // open takes what a server needs before it may begin: its port, its world, and the lease of its address.
 func (s *TileServer) open(ctx context.Context) (net.Listener, error) {
-	l, err := s.cfg.Web.listen(ctx, s.contact)
+	l, err := s.cfg.Web.listen(ctx, s.contact, s.tls)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func TestTLS(t *testing.T) {
 	start(t, server)
 	gate := listen(t)
 	gateway, err := tilefence.NewGatewayServer(gate.Addr().String(), b, anybody, free,
-		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate, TLS: ours.Server()}})
+		&tilefence.GatewayServerConfig{Web: tilefence.Web{Listener: gate}, TLS: ours.Server()})
 	require.NoError(t, err)
 	start(t, gateway)
 	await(t, server, id)
@@ -67,9 +67,6 @@ func TestTLS(t *testing.T) {
 		require.ErrorIs(t, err, fence.ErrNotApplied, name)
 		client.Close()
 	}
-	_, err = tilefence.NewTileServer("127.0.0.1:1", b, newBell, &tilefence.TileServerConfig{
-		Web: tilefence.Web{TLS: theirs.Server()}})
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 }
 
 // TestFailedHandshakesAreSampled: what strangers at the port of a server cause is not a line each.

@@ -18,7 +18,7 @@ type Config struct {
 
 	// MarkEvery is how often a tile's watermarks are moved at most. What was published since the last
 	// one is published again after a crash. Default 2 s, at most 40 s: how often the watermarks of a tile without
-	// events are renewed at least, a third of the tile owners' lease (2 min).
+	// events are renewed at least, a third of the tile owners' lease (tile.Limits.MarkLease).
 	MarkEvery time.Duration
 
 	// PublishTimeout bounds one call to the publisher. A fan-out node that hangs delays the other tiles of a pass by

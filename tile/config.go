@@ -146,7 +146,8 @@ type Limits struct {
 	// all is confirmed again. A failover that loses as much is then healed by a rebase. Default 8 MiB.
 	KeepBytes int
 
-	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min.
+	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min, and at least that:
+	// a bridge renews the marks of a quiet tile every 40 s.
 	MarkLease time.Duration
 
 	// MaxStreamBytes is the memory that the tile's stream may take in the coordination store. The owner trims before
@@ -227,7 +228,7 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 	setting.Least(&check, ms, "RulesTimeout", &d.RulesTimeout,
 		max(10*time.Second, 20*time.Duration(max(1, d.MaxDilation))*d.TickInterval))
 	setting.Least(&check, ms, "DrainTimeout", &d.DrainTimeout, 5*time.Second)
-	setting.Least(&check, ms, "MarkLease", &d.MarkLease, 2*time.Minute)
+	setting.Least(&check, 2*time.Minute, "MarkLease", &d.MarkLease, 2*time.Minute)
 	setting.Least(&check, ms, "RetryWindow", &d.RetryWindow, DefaultRetryWindow)
 	setting.Least(&check, minStreamBytes, "MaxStreamBytes", &d.MaxStreamBytes, int64(stream.DefaultMaxBytes))
 	d.RememberFor = cmp.Or(d.RememberFor, DefaultRememberFor)

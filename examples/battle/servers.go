@@ -183,7 +183,7 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 		p.secure.control = page
 	}
 	cfg := tilefence.RelayServerConfig{
-		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
+		TLS: p.secure.doors(), Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
 			page.Handle("GET /livez", tilefence.LiveHandler(p.parts...))
 			page.Handle("GET /readyz", tilefence.ReadyHandler(p.parts...))
@@ -249,7 +249,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		}
 	}
 	cfg := tilefence.GatewayServerConfig{
-		Web: tilefence.Web{Listener: l, TLS: p.secure.doors(), Handler: func(own http.Handler) http.Handler {
+		TLS: p.secure.doors(), Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 			control.Handle("GET /metrics", p.metricsHandler())
 			control.Handle("GET /livez", tilefence.LiveHandler(p.parts...))
 			control.Handle("GET /readyz", tilefence.ReadyHandler(p.parts...))

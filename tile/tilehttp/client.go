@@ -43,20 +43,16 @@ func (e *UnavailableError) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
 // Config holds the optional settings of a Client. Nil and the zero value are valid.
 type Config struct {
-	// URL is where a contact takes connections. Nil means http://<contact><Path> for a contact that is host:port and
-	// nothing else (route.ValidateAddress); one that is given must be as careful: contacts are what other processes
-	// have announced. An error is that of Forward.
-	URL func(contact string) (string, error)
-
-	// HandoverURL is where a contact takes hand-overs. Nil means http://<contact><HandoverPath>, as for URL. An error
-	// is that of Handover.
-	HandoverURL func(contact string) (string, error)
+	// URL is where a contact takes connections (Path) and hand-overs (HandoverPath). Nil means http://<contact><path>
+	// for a contact that is host:port and nothing else (route.ValidateAddress); one that is given must be as careful:
+	// contacts are what other processes have announced. An error is that of Forward or Handover.
+	URL func(contact, path string) (string, error)
 
 	// Keys prove this process to tile servers, and them to it. Empty: every answer is believed.
 	Keys Keys
 
-	// TLS is for calls to tile servers, whose URLs then begin with https unless URL and HandoverURL are given. Nil: not
-	// encrypted. It goes into the transport that nil makes, so not together with Transport.
+	// TLS is for calls to tile servers, whose URLs then begin with https unless URL is given. Nil: not encrypted. It
+	// goes into the transport that nil makes, so not together with Transport.
 	TLS *tls.Config
 
 	// Transport makes the handshakes and sends the hand-overs, over HTTP/1.1. Nil makes one that uses no proxy. One
@@ -72,11 +68,15 @@ type Config struct {
 	// WriteTimeout is how long a tile server may take to accept a message before the connection is given up. Zero
 	// means 5 s.
 	WriteTimeout time.Duration
-	// PingInterval is how often a tile server is asked for a sign of life, which it must give within the same time.
-	// Zero means 3 s.
-	PingInterval time.Duration
 
 	Logger *slog.Logger // nil discards
+
+	tuning tuning
+}
+
+// tuning are settings that only tests change.
+type tuning struct {
+	PingInterval time.Duration // how often a peer is asked for a sign of life, which it must give within the same time
 }
 
 // Client sends intents and hand-overs to the processes that run tiles; it is an admission.Forwarder, and its
@@ -125,38 +125,33 @@ func NewClient(cfg *Config) (*Client, error) {
 func (c *Config) withDefaults() (Config, error) {
 	d := setting.Of(c)
 	if d.URL == nil {
-		d.URL = d.urlAt(Path)
-	}
-	if d.HandoverURL == nil {
-		d.HandoverURL = d.urlAt(HandoverPath)
+		d.URL = d.urlAt
 	}
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	var s setting.Check
 	s.Refuse(d.TLS != nil && d.Transport != nil, "TLS", "set", "nil: Transport has its own")
 	s.Duration("DialTimeout", &d.DialTimeout, 2*time.Second)
-	bounds(&s, &d.MaxInFlight, &d.WriteTimeout, &d.PingInterval)
+	bounds(&s, &d.MaxInFlight, &d.WriteTimeout, &d.tuning.PingInterval)
 	return d, errors.Join(d.Keys.Validate(), s.Err)
 }
 
-// urlAt makes the URLs of a path at contacts.
-func (c *Config) urlAt(path string) func(contact string) (string, error) {
-	return func(contact string) (string, error) {
-		if err := route.ValidateAddress(contact); err != nil {
-			// Not the argument's error, which would be about the intent.
-			return "", fmt.Errorf("the contact cannot be called: %v", err) //nolint:errorlint
-		}
-		if c.TLS != nil {
-			return "https://" + contact + path, nil
-		}
-		return "http://" + contact + path, nil
+// urlAt makes the URL of a path at a contact.
+func (c *Config) urlAt(contact, path string) (string, error) {
+	if err := route.ValidateAddress(contact); err != nil {
+		// Not the argument's error, which would be about the intent.
+		return "", fmt.Errorf("the contact cannot be called: %v", err) //nolint:errorlint
 	}
+	if c.TLS != nil {
+		return "https://" + contact + path, nil
+	}
+	return "http://" + contact + path, nil
 }
 
 // bounds fills in what both ends of a connection bound, and checks it.
 func bounds(s *setting.Check, inFlight *int, writeTimeout, pingInterval *time.Duration) {
 	s.Number("MaxInFlight", inFlight, defaultMaxInFlight)
 	s.Duration("WriteTimeout", writeTimeout, defaultWriteTimeout)
-	s.Duration("PingInterval", pingInterval, defaultPingInterval)
+	*pingInterval = cmp.Or(*pingInterval, defaultPingInterval)
 }
 
 // Forward sends an intent to the process at contact and waits for its outcome, which takes until the end of a tick;

@@ -161,8 +161,8 @@ func TestTileServerThatNeverReads(t *testing.T) {
 		return conn, err
 	}}
 	for _, c := range []struct{ limit, intents int }{{200, 300}, {0, 1500}} {
-		client := newClient(t, &tilehttp.Config{MaxInFlight: c.limit, Transport: small, WriteTimeout: 3 * time.Second,
-			PingInterval: time.Minute})
+		client := newClient(t, tilehttp.Config{MaxInFlight: c.limit, Transport: small,
+			WriteTimeout: 3 * time.Second}.With(tilehttp.Tuning{PingInterval: time.Minute}))
 		var overloaded, unknown, notApplied atomic.Int64
 		var wg sync.WaitGroup
 		for range c.intents {
@@ -195,7 +195,8 @@ func TestTileServerThatNeverReads(t *testing.T) {
 func TestGatewayThatNeverReads(t *testing.T) {
 	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
 		return 0, errors.New(strings.Repeat("x", 400))
-	}), &tilehttp.HandlerConfig{MaxInFlight: 500, WriteTimeout: time.Second, PingInterval: time.Minute})
+	}), tilehttp.HandlerConfig{MaxInFlight: 500, WriteTimeout: time.Second}.With(
+		tilehttp.Tuning{PingInterval: time.Minute}))
 	require.NoError(t, err)
 	server := httptest.NewServer(h)
 	defer server.Close()
@@ -223,7 +224,7 @@ func heap() int64 {
 // TestHalfOpen: a peer that is gone without a word is noticed by either side.
 func TestHalfOpen(t *testing.T) {
 	contact := madeByHand(t, func(ctx context.Context, _ *websocket.Conn) { <-ctx.Done() }) // no pongs
-	client := newClient(t, &tilehttp.Config{PingInterval: 50 * time.Millisecond})
+	client := newClient(t, tilehttp.Config{}.With(tilehttp.Tuning{PingInterval: 50 * time.Millisecond}))
 	_, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here})
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
 	require.ErrorContains(t, err, "no sign of life")
@@ -236,7 +237,7 @@ func TestHalfOpen(t *testing.T) {
 		return o, err
 	}
 	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(submit),
-		&tilehttp.HandlerConfig{PingInterval: 50 * time.Millisecond})
+		tilehttp.HandlerConfig{}.With(tilehttp.Tuning{PingInterval: 50 * time.Millisecond}))
 	require.NoError(t, err)
 	server := httptest.NewServer(h)
 	defer server.Close()

@@ -78,7 +78,7 @@
 //     tile.ErrOverloaded.
 //   - A tile server runs at most HandlerConfig.MaxInFlight intents, and refuses more with the same error. A gateway
 //     that sends on without reading the refusals is read no further.
-//   - A peer that does not take a message within WriteTimeout, or answer a ping within PingInterval, is disconnected.
+//   - A peer that does not take a message within WriteTimeout, or answer a ping within 3 s, is disconnected.
 //
 // # Failures
 //

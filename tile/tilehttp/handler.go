@@ -43,9 +43,6 @@ type HandlerConfig struct {
 	MaxInFlight int
 	// WriteTimeout is how long a gateway may take to accept a message before it is disconnected. Zero means 5 s.
 	WriteTimeout time.Duration
-	// PingInterval is how often a gateway is asked for a sign of life, which it must give within the same time.
-	// Zero means 3 s.
-	PingInterval time.Duration
 
 	// Keys prove gateways to this process, and it to them. Empty: every process that reaches the port is believed.
 	Keys Keys
@@ -60,6 +57,8 @@ type HandlerConfig struct {
 	// Logger takes what an operator should read; of lines that strangers can cause, a sample. Nil discards.
 	Logger   *slog.Logger
 	refusals *slog.Logger
+
+	tuning tuning
 }
 
 // Handler serves the intents that gateways send, over a connection each, to a Submitter, on whatever path it is
@@ -85,7 +84,7 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.refusals = sampled.Logger(c.Logger)
 	var check setting.Check
-	bounds(&check, &c.MaxInFlight, &c.WriteTimeout, &c.PingInterval)
+	bounds(&check, &c.MaxInFlight, &c.WriteTimeout, &c.tuning.PingInterval)
 	if err := errors.Join(c.Keys.Validate(), check.Err); err != nil {
 		return nil, err
 	}
@@ -137,7 +136,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.cfg.refusals.Info("gateway connected", "remote", r.RemoteAddr)
-	err = s.run(newLink(conn, h.cfg.WriteTimeout, h.cfg.PingInterval))
+	err = s.run(newLink(conn, h.cfg.WriteTimeout, h.cfg.tuning.PingInterval))
 	h.cfg.refusals.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
 }
 

@@ -177,7 +177,7 @@ func decodeAccepted(b []byte, h *tile.Handover) error {
 
 // post sends a request once and reads the whole answer. Its error is an *UnavailableError.
 func (c *Client) post(ctx context.Context, contact string, body []byte) (status int, b []byte, err error) {
-	url, err := c.cfg.HandoverURL(contact)
+	url, err := c.cfg.URL(contact, HandoverPath)
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}

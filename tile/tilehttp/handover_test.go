@@ -129,7 +129,7 @@ func TestHandoverToNobody(t *testing.T) {
 	require.ErrorIs(t, err, tilehttp.ErrUnavailable)
 
 	no := errors.New("no such contact")
-	client, err = tilehttp.NewClient(&tilehttp.Config{HandoverURL: func(string) (string, error) { return "", no }})
+	client, err = tilehttp.NewClient(&tilehttp.Config{URL: func(string, string) (string, error) { return "", no }})
 	require.NoError(t, err)
 	defer client.Close()
 	require.ErrorIs(t, client.Handover(t.Context(), given(contact)), no)
@@ -254,7 +254,7 @@ func FuzzHandoverHandler(f *testing.F) {
 		// What was understood is what the client would have sent.
 		again := &recordingTransport{}
 		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: again,
-			HandoverURL: func(string) (string, error) { return "http://x", nil }})
+			URL: func(string, string) (string, error) { return "http://x", nil }})
 		require.NoError(t, err)
 		want := *got
 		require.NoError(t, client.Handover(t.Context(), want))

@@ -168,9 +168,9 @@ func TestABadCertificateIsNotApplied(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it says that its certificate was refused
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client := newClient(t, &tilehttp.Config{DialTimeout: time.Minute, URL: func(contact string) (string, error) {
-		return "https://" + contact + tilehttp.Path, nil
-	}, HandoverURL: func(contact string) (string, error) { return "https://" + contact + tilehttp.HandoverPath, nil }})
+	client := newClient(t, &tilehttp.Config{DialTimeout: time.Minute, URL: func(contact, path string) (string, error) {
+		return "https://" + contact + path, nil
+	}})
 	_, err = client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here})
 	require.ErrorContains(t, err, "certificate")
 	require.ErrorIs(t, err, fence.ErrNotApplied)

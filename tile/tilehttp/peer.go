@@ -87,7 +87,7 @@ func (c *Client) dial(contact string, p *peer) {
 		_ = conn.CloseNow()
 	}
 	if err == nil {
-		u = &uplink{link: newLink(conn, c.cfg.WriteTimeout, c.cfg.PingInterval), contact: contact,
+		u = &uplink{link: newLink(conn, c.cfg.WriteTimeout, c.cfg.tuning.PingInterval), contact: contact,
 			limit: c.cfg.MaxInFlight, counts: &c.counts, waiting: map[uint64]*call{}, stop: stop}
 		p.link = u
 	} else {
@@ -112,7 +112,7 @@ func (c *Client) dial(contact string, p *peer) {
 
 // handshake connects to a contact.
 func (c *Client) handshake(contact string) (*websocket.Conn, error) {
-	url, err := c.cfg.URL(contact)
+	url, err := c.cfg.URL(contact, Path)
 	if err != nil {
 		return nil, err
 	}
