@@ -16,8 +16,14 @@ var (
 	errShort    = errors.New("the publisher handed over less than it was given, without an error")
 )
 
-// storeTimeout bounds one call to the log.
-const storeTimeout = 2 * time.Second
+const (
+	// storeTimeout bounds one call to the log.
+	storeTimeout = 2 * time.Second
+
+	// hastyRead bounds the reads of healthy tiles while a node of the log is known to hang: ten times what a busy
+	// store takes. Tiles that need longer are read apart from the others, with all of storeTimeout.
+	hastyRead = 200 * time.Millisecond
+)
 
 // clusters is what a bridge stands between. It bounds every call.
 type clusters struct {
@@ -26,8 +32,10 @@ type clusters struct {
 	cfg *Config
 }
 
-func (c *clusters) read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+func (c *clusters) read(
+	ctx context.Context, cursors []stream.Cursor, timeout time.Duration,
+) ([]stream.Chunk, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	chunks, err := c.log.Read(ctx, cursors)
 	if err == nil && len(chunks) != len(cursors) {

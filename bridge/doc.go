@@ -23,7 +23,7 @@
 //
 // An entry that cannot be read, whose chain is not its content's, or whose payload is not a batch, is put
 // among the tile's dead letters, and the tile goes on with the next. If writing one takes longer than 100 ms, the tile
-// counts as failing until it has no other, so that it delays healthy ones once.
+// counts as failing until it has no other, so that it delays healthy ones once, and failing ones by one in each pass.
 //
 // If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
@@ -64,7 +64,9 @@
 // A failed call to the log or the publisher is reported ([Hooks.Failed], [Stats]) and tried again with
 // jittered, growing delays; no failure ends Run. Tiles that failed are read and published apart from the
 // healthy ones until they succeed. So a fan-out node that hangs delays the tiles of other nodes by at most one publish
-// timeout for each of its own tiles that becomes active, and not for as long as it hangs. With a publisher
+// timeout for each of its own tiles that becomes active, and not for as long as it hangs. A coordination node that
+// hangs delays those of other nodes by 2 s when a read first meets it. For as long as its quiet tiles are still to be
+// read, within two [Config.HintedPoll], a read of healthy tiles then has 200 ms. With a publisher
 // whose errors know which messages were handed over (redisfanout's do) only the tiles concerned are tried again. What
 // was read and could not be published is forgotten and read again from the log, which is the buffer: the bridge's
 // memory is bounded by three passes (two of healthy tiles, one of failing ones), each of [Config.PassBytes] or one

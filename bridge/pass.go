@@ -16,7 +16,8 @@ import (
 const lettersAPass = 8
 
 // letterSlow is from when on a dead letter counts as slow. After a slow one the tile is taken for one that fails, so
-// that the healthy ones wait for no other: a round trip takes a few milliseconds.
+// that the healthy ones wait for no other, and the failing ones for one in each pass: a round trip takes a few
+// milliseconds.
 const letterSlow = 100 * time.Millisecond
 
 var errSlowLetters = errors.New("dead letters take long; the rest of the tile's are written apart from healthy tiles")
@@ -29,6 +30,7 @@ const letterAttempts = 3
 // and is the same for healthy and for failing tiles.
 type pass struct {
 	retry bool
+	hasty bool // a node of the log hangs: it is not waited for long
 	began time.Time
 	parts []part
 
@@ -46,7 +48,6 @@ type part struct {
 	cursor cursor
 	limit  int
 	woken  bool // read because of a hint
-	retry  bool // of a pass of failing tiles
 	slow   bool // a dead letter took long
 
 	entries   int // read
@@ -94,7 +95,11 @@ func (p *pass) run(ctx context.Context, c *clusters) {
 		pt := &p.parts[i]
 		p.cursors = append(p.cursors, stream.Cursor{Tile: pt.cursor.id, After: pt.cursor.read, Limit: pt.limit})
 	}
-	chunks, err := c.read(ctx, p.cursors)
+	timeout := storeTimeout
+	if p.hasty {
+		timeout = hastyRead
+	}
+	chunks, err := c.read(ctx, p.cursors, timeout)
 	p.info = PassInfo{Tiles: len(p.parts), Retry: p.retry, Read: time.Since(p.began)}
 	p.readErr = err
 	for i := range p.parts {
@@ -103,7 +108,6 @@ func (p *pass) run(ctx context.Context, c *clusters) {
 			pt.fail(OpRead, err)
 			continue
 		}
-		pt.retry = p.retry
 		damage := beyond(&chunks[i])
 		if pt.sift(ctx, c, &chunks[i]); damage != nil && pt.err == nil && pt.regressed == nil {
 			pt.fail(OpRead, damage)
@@ -111,6 +115,18 @@ func (p *pass) run(ctx context.Context, c *clusters) {
 		p.info.Entries += pt.entries
 	}
 	p.publish(ctx, c)
+}
+
+// met reports whether the read of a pass met a node of the log that hangs. If all of it failed in haste, the log may
+// just be slow.
+func (p *pass) met() bool {
+	if p.retry || p.info.Read < hastyRead || p.hasty && p.readErr != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.parts, func(pt part) bool {
+		_, unanswered := errors.AsType[*fence.StoreError](pt.err)
+		return pt.op == OpRead && unanswered
+	})
 }
 
 // beyond cuts off a chunk from the first entry of a sequence that no tile comes to, and returns it as damage: to go on
@@ -195,11 +211,11 @@ func (pt *part) take(e *fence.Entry, current fence.Epoch) {
 func (pt *part) bury(ctx context.Context, to *clusters, p stream.Poison) bool {
 	c := &pt.cursor
 	if !slices.Contains(c.counted, notice{seq: p.Seq}) {
-		switch full := len(pt.letters) == lettersAPass; {
-		case pt.slow && (full || !pt.retry):
+		switch {
+		case pt.slow:
 			pt.fail(OpDeadLetter, errSlowLetters)
 			return false
-		case full:
+		case len(pt.letters) == lettersAPass:
 			pt.more = true
 			return false
 		}

@@ -163,7 +163,7 @@ func TestDeadLettersUnavailable(t *testing.T) {
 }
 
 // TestSlowDeadLetters: a damaged tile whose dead letters take long delays a pass of the others by one of them, and not
-// by those of all its entries.
+// by those of all its entries; and each pass of failing tiles by one.
 func TestSlowDeadLetters(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const slow = 1500 * time.Millisecond
@@ -171,9 +171,15 @@ func TestSlowDeadLetters(t *testing.T) {
 			r.commitPayload(1, 1, []byte("nonsense"))
 		}
 		r.commit(1, 1, 1)
+		var ended time.Time
+		together := 0
 		r.log.before = func(op bridge.Op, _ fence.TileID) error {
 			if op == bridge.OpDeadLetter {
+				if time.Now().Equal(ended) { // in the pass of the letter before
+					together++
+				}
 				time.Sleep(slow)
+				ended = time.Now()
 			}
 			return nil
 		}
@@ -189,6 +195,7 @@ func TestSlowDeadLetters(t *testing.T) {
 			}
 		}
 		require.LessOrEqual(t, late, 2)
+		require.Zero(t, together)
 		require.Equal(t, upTo(1, 60), r.pub.seqs(2))
 		require.Equal(t, upTo(21, 21), r.pub.seqs(1))
 		require.EqualValues(t, 20, b.Stats().DeadLetters)

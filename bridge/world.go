@@ -34,6 +34,7 @@ type world struct {
 
 	agenda [lanes]schedule.Schedule[*tile] // what each lane has to do; a tile's work and its marks are one date each
 	from   [lanes]time.Time                // before which no next job begins
+	hasty  time.Time                       // until then a node of the log is known to hang
 	behind schedule.Schedule[*tile]        // tiles with entries that wait, by the oldest's commit time
 
 	failing, backlog int
@@ -196,7 +197,7 @@ func (w *world) beginPass(tiles []*tile, retry bool, now time.Time) *pass {
 	if n := len(w.passes); n > 0 {
 		p, w.passes = w.passes[n-1], w.passes[:n-1]
 	}
-	p.retry = retry
+	p.retry, p.hasty = retry, !retry && now.Before(w.hasty)
 	p.parts = slices.Grow(p.parts[:0], len(tiles))[:len(tiles)]
 	for i, t := range tiles {
 		pt := &p.parts[i]
@@ -214,6 +215,9 @@ func (w *world) bookPass(p *pass, tiles []*tile, began, now time.Time) {
 		pt := &p.parts[i]
 		bytes += pt.bytes
 		w.bookPart(t, pt, began, now)
+	}
+	if p.met() {
+		w.hasty = now.Add(2 * w.cfg.HintedPoll) // in which every quiet tile of the node is read
 	}
 	if p.pubFailed >= 0 {
 		tiles[p.pubFailed].failures++
