@@ -108,7 +108,7 @@ func TestBadWorkers(t *testing.T) {
 	seats, err := match.NewSeatAllocator(store, "p", 0)
 	require.NoError(t, err)
 	for _, cfg := range []match.WorkerConfig{{Name: "a b"}, {Lease: time.Millisecond}, {Lease: -1}, {Batch: 1},
-		{Batch: 1001}, {Heartbeat: -1}, {Lease: time.Second, Heartbeat: 600 * time.Millisecond}, {Drain: -1}} {
+		{Batch: 1001}, {Lease: -1}, {Drain: -1}} {
 		_, err := match.NewWorker(store, seats, queues, &cfg)
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)
 	}

@@ -30,11 +30,9 @@ const (
 type WorkerConfig struct {
 	// Name of the worker, for people: what tools list as the holder of a claim. Default: random.
 	Name string
-	// Lease is how long the store waits for a heartbeat before the worker is presumed dead. Default 30 s.
+	// Lease is how long the store waits for a heartbeat before the worker is presumed dead. It is renewed every 2 s, or
+	// in a third of Lease if that is less. Default 30 s.
 	Lease time.Duration
-	// Heartbeat is how often the lease is renewed; at most half of Lease. Default 2 s, or a third of Lease if that is
-	// less.
-	Heartbeat time.Duration
 	// Batch is how many tickets are compared at a time, 2 to MaxClaim. Default 500.
 	Batch int
 	// Drain is how long Run goes on after its context ended, to finish what is under way. Default 10 s.
@@ -60,8 +58,6 @@ func NewWorker(store Store, alloc Allocator, queues []Queue, cfg *WorkerConfig) 
 	var check setting.Check
 	check.Refuse(!nameForm.MatchString(c.Name), "Name", c.Name, nameWant)
 	check.From(10*time.Millisecond, "Lease", &c.Lease, 30*time.Second)
-	check.From(time.Millisecond, "Heartbeat", &c.Heartbeat, min(2*time.Second, c.Lease/3))
-	check.Refuse(c.Heartbeat > c.Lease/2, "Heartbeat", c.Heartbeat, "at most half of Lease")
 	check.Refuse(c.Batch < 2 || c.Batch > MaxClaim, "Batch", c.Batch, "2 to 1000 tickets, or zero for 500")
 	check.Duration("Drain", &c.Drain, 10*time.Second)
 	if check.Err != nil {
@@ -162,7 +158,7 @@ func (b *bench) serve(ctx, work context.Context) {
 }
 
 func (b *bench) heartbeats(ctx context.Context) {
-	for wait.For(ctx, b.cfg.Heartbeat) {
+	for wait.For(ctx, min(2*time.Second, b.cfg.Lease/3)) {
 		e := Epoch(b.epoch.Load())
 		if e == 0 {
 			continue

@@ -6,7 +6,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
-	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
@@ -42,24 +41,24 @@ func (b *Broker) EnterWorld(ctx context.Context, w fence.World) (fence.World, er
 	return b.world.Enter(ctx, "the fan-out in memory", w)
 }
 
-// New returns a Broker with the default settings.
+// New returns a Broker. In front of one slow subscription wait fanout.DefaultBuffer messages of
+// fanout.DefaultBufferBytes at most; further ones are dropped. One message is accepted whatever its size.
 func New() *Broker {
-	b, err := NewWithConfig(nil)
+	b, err := sized(fanout.DefaultBuffer, fanout.DefaultBufferBytes)
 	if err != nil {
-		panic(err) // the defaults are valid
+		panic(err) // the sizes are valid
 	}
 	return b
 }
 
-// NewWithConfig returns a Broker. A nil cfg means all defaults; a negative size is an *fence.ArgumentError.
-func NewWithConfig(cfg *Config) (*Broker, error) {
-	c := setting.Of(cfg)
-	frames, err := hub.New[fence.TileID, []byte](c.Buffer, c.BufferBytes)
+// sized returns a Broker that keeps so many messages, of so many bytes, for one slow subscription.
+func sized(messages, bytes int) (*Broker, error) {
+	frames, err := hub.New[fence.TileID, []byte](messages, bytes)
 	if err != nil {
 		return nil, err
 	}
-	hints, _ := hub.New[int, []fence.TileID](c.Buffer, c.BufferBytes)
-	presence, _ := hub.New[fence.TileID, uint64](c.Buffer, c.BufferBytes)
+	hints, _ := hub.New[int, []fence.TileID](messages, bytes)
+	presence, _ := hub.New[fence.TileID, uint64](messages, bytes)
 	return &Broker{frames: frames, hints: hints, presence: presence}, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
@@ -23,30 +22,21 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestConfigIsValidated(t *testing.T) {
-	for _, cfg := range []memfanout.Config{{Buffer: -1}, {BufferBytes: -1}} {
-		_, err := memfanout.NewWithConfig(&cfg)
-		require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	}
-	_, err := memfanout.NewWithConfig(nil)
-	require.NoError(t, err)
-}
-
 // TestBounds checks both limits of a buffer exactly: synctest makes "deliver is blocked" observable.
 func TestBounds(t *testing.T) {
 	for _, test := range []struct {
-		name          string
-		cfg           memfanout.Config
-		size          int
-		kept, dropped int
+		name            string
+		messages, bytes int
+		size            int
+		kept, dropped   int
 	}{
-		{"messages", memfanout.Config{Buffer: 3}, 10, 3, 7},
-		{"bytes", memfanout.Config{BufferBytes: 35}, 10, 3, 7},
-		{"one larger than the buffer", memfanout.Config{BufferBytes: 5}, 10, 1, 9},
+		{"messages", 3, 0, 10, 3, 7},
+		{"bytes", 0, 35, 10, 3, 7},
+		{"one larger than the buffer", 0, 5, 10, 1, 9},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, err := memfanout.NewWithConfig(&test.cfg)
+				b, err := memfanout.Sized(test.messages, test.bytes)
 				require.NoError(t, err)
 				release := make(chan struct{})
 				got := 0

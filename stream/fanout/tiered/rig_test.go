@@ -37,14 +37,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, tile: theTile}
-	var err error
-	big := &memfanout.Config{Buffer: 1 << 20, BufferBytes: 1 << 30}
-	w.ordinary, err = memfanout.NewWithConfig(big)
-	require.NoError(t, err)
-	w.broker, err = memfanout.NewWithConfig(big)
-	require.NoError(t, err)
-	return w
+	return &world{t: t, tile: theTile, ordinary: memfanout.New(), broker: memfanout.New()}
 }
 
 // commit appends n batches of an owner to the tile's history, and returns their frames.
