@@ -129,6 +129,7 @@ func TestAddressInUse(t *testing.T) {
 	go func() { awaited <- server.Host().Await(context.Background(), 1) }()
 	require.ErrorContains(t, server.Run(t.Context()), "address already in use")
 	require.ErrorContains(t, <-awaited, "address already in use", "a caller that waits for a tile learns it, too")
+	require.ErrorContains(t, server.Host().Await(t.Context(), 1), "address already in use", "one that comes later, too")
 	require.ErrorIs(t, server.Own(2), tile.ErrHostEnded)
 }
 

@@ -43,12 +43,14 @@ type Host struct {
 
 	rebalanced, rebalanceFailed atomic.Uint64 // see Stats
 
-	mu      sync.RWMutex // guards what follows, and the tiles; a processor's lock may be taken under it
-	phase   hostPhase
-	tiles   map[fence.TileID]*hosted
-	life    context.Context // of all tiles
-	end     context.CancelFunc
-	running sync.WaitGroup // the tiles' goroutines
+	mu    sync.RWMutex // guards what follows, and the tiles; a processor's lock may be taken under it
+	phase hostPhase
+	// abandoned is why the host will never run, see Abandon.
+	abandoned error
+	tiles     map[fence.TileID]*hosted
+	life      context.Context // of all tiles
+	end       context.CancelFunc
+	running   sync.WaitGroup // the tiles' goroutines
 }
 
 type hostPhase int

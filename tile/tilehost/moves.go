@@ -40,14 +40,14 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// Abandon ends a host that has not run, and will not: its tiles are given up, and Await returns why.
+// Abandon ends a host that has not run, and will not: its tiles are given up, and Await returns why, for any tile.
 func (h *Host) Abandon(why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase != hostReady {
 		return
 	}
-	h.phase = hostEnding
+	h.phase, h.abandoned = hostEnding, why
 	for _, t := range h.tiles {
 		t.err = why
 		t.forget()
@@ -139,7 +139,7 @@ func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 	for _, id := range tiles {
 		t := h.part(id)
 		if t == nil {
-			failed = append(failed, h.redirect(ctx, id))
+			failed = append(failed, h.absent(ctx, id))
 			continue
 		}
 		if err := t.awaitServing(ctx, 0, math.MaxInt); err != nil {
@@ -150,6 +150,17 @@ func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// absent is why Await does not wait for a tile that the host does not have.
+func (h *Host) absent(ctx context.Context, id fence.TileID) error {
+	h.mu.RLock()
+	why := h.abandoned
+	h.mu.RUnlock()
+	if why != nil {
+		return why
+	}
+	return h.redirect(ctx, id)
 }
 
 // add gives tiles to the host in a role.
