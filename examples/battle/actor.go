@@ -82,7 +82,8 @@ func (p *plan) servers() ([]tilefence.Server, error) {
 		p.say(", page at http://%s/", l.Addr())
 	}
 	p.say("\n")
-	t := &tower{plan: p, contacts: list(p.options.hostList)}
+	t := p.newPoller(nil)
+	t.Contacts = list(p.options.hostList)
 	all, err := p.beside(p.asked(p.newRelay(l, t)))
 	return append([]tilefence.Server{t}, all...), err
 }

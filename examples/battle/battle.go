@@ -10,7 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/internal/faultinject"
-	"github.com/tilefence/tilefence/internal/faultinject/chaos"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // errNotConverged is a battle after which some client did not see what the owners decided.
@@ -50,11 +50,10 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 type deployment struct {
 	*plan
 	hosts         *hosts
-	tower         *tower
+	poller        *statuspoller.Poller
 	page          net.Listener
 	view, intents string // URLs of relay and gateway
 
-	chaos             *chaos.Runner // nil: nothing is broken on purpose
 	bridgeLine        *faultinject.Line
 	watchers, players *faultinject.Listener // the connections of relay and gateway
 }
@@ -78,13 +77,13 @@ func (d *deployment) run() (stop func(), err error) {
 		return nil, err
 	}
 	d.hosts = &hosts{plan: d.plan}
-	d.tower = &tower{plan: d.plan, hosts: d.hosts, bots: d.options.clients}
+	d.poller = d.newPoller(d.hosts)
 	if d.options.lobby > 0 {
 		if d.lobby, err = d.newLobby(); err != nil {
 			return nil, err
 		}
 	}
-	relay, err := d.newRelay(d.watchers, d.tower)
+	relay, err := d.newRelay(d.watchers, d.poller)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +101,8 @@ func (d *deployment) run() (stop func(), err error) {
 	}
 	if d.options.chaos {
 		d.chaos = d.newChaos()
-		d.tower.chaos = d.chaos
 	}
-	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.tower.contacts)
+	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.poller.Contacts)
 	if !d.options.noPage {
 		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.url("http", d.page.Addr().String()+"/"))
 	}
@@ -112,7 +110,7 @@ func (d *deployment) run() (stop func(), err error) {
 		return nil, err
 	}
 	d.ask(gateway, bridge, relay, checkpointer)
-	servers := []tilefence.Server{d.tower, gateway, d.hosts, bridge, relay, checkpointer}
+	servers := []tilefence.Server{d.poller, gateway, d.hosts, bridge, relay, checkpointer}
 	if d.secure != nil {
 		servers = append(servers, &controlServer{d.page, d.secure, d.logger})
 	}
@@ -167,7 +165,7 @@ func (d *deployment) startHosts() error {
 			return err
 		}
 		d.hosts.places = append(d.hosts.places, h)
-		d.tower.contacts = append(d.tower.contacts, h.Contact())
+		d.poller.Contacts = append(d.poller.Contacts, h.Contact())
 	}
 	for i, id := range d.world {
 		if err := d.hosts.places[i%d.options.hosts].Own(id); err != nil {
@@ -196,7 +194,7 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 	if d.chaos != nil {
 		stopChaos = d.start(d.chaos.Run)
 	}
-	stopStatus := d.start(d.tower.showStatus)
+	stopStatus := d.start(d.printStatus)
 	r.played(f.Play(ctx, func() {
 		stopChaos() // it puts right what it has broken
 		stopStatus()

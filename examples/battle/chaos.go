@@ -26,7 +26,7 @@ func (d *deployment) newChaos() *chaos.Runner {
 		},
 		Kill:     func(h chaos.Host) { d.hosts.kill(h.(*host)) },
 		Restart:  func(h chaos.Host) error { return d.hosts.restart(h.(*host)) },
-		TakeOver: d.tower.TakeOver, Backends: b.Backends, Store: b.line, Bridge: d.bridgeLine,
+		TakeOver: d.poller.TakeOver, Backends: b.Backends, Store: b.line, Bridge: d.bridgeLine,
 		Watchers: d.watchers, Players: d.players, DeleteOwner: b.deleteOwner, LoseTile: b.loseTile,
 		Throttle: b.throttle, View: d.watchTile}
 	if b.stack != nil {
@@ -39,10 +39,10 @@ func (d *deployment) newChaos() *chaos.Runner {
 			if len(i.Tiles) == 1 {
 				e.Tile = i.Tiles[0]
 			}
-			d.meters.log.put(e)
+			d.meters.log.Put(e)
 		},
 		Ended: func(i chaos.Injected) {
-			d.meters.log.put(spectator.Event{Kind: spectator.KindRecovered, Owner: i.Host, Fault: i.ID,
+			d.meters.log.Put(spectator.Event{Kind: spectator.KindRecovered, Owner: i.Host, Fault: i.ID,
 				Text: i.Summary})
 		}}
 	if d.lobby != nil {

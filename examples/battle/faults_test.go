@@ -30,7 +30,7 @@ func TestOwnerCutOff(t *testing.T) {
 		assert.Positive(t, k.Detection, "another has taken the tiles")
 	}
 	stood := 0
-	for _, e := range d.meters.log.after(0) {
+	for _, e := range d.meters.log.After(0) {
 		if e.Kind == spectator.KindRefused || e.Kind == spectator.KindStoodDown {
 			stood++
 		}
@@ -46,7 +46,7 @@ func TestStormOfViewers(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, "-chaos", "-tiles", "2", "-tick", "100ms")
 	assert.Positive(t, injectOnce(t, d, faultinject.ViewerStorm).Count)
-	assert.GreaterOrEqual(t, d.tower.relay.Stats().Connected, uint64(chaos.Viewers))
+	assert.GreaterOrEqual(t, d.poller.Relay.Stats().Connected, uint64(chaos.Viewers))
 }
 
 // TestDynamoDBThrottled: while DynamoDB refuses everything the tiles go on, and the ledger and the checkpointer do

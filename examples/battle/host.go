@@ -96,7 +96,7 @@ func newRules(id fence.TileID) (tile.Rules, error) {
 // notified puts the death of another host into the battle's log.
 func (h *host) notified(e route.Event, suspected int) {
 	if e.Kind == route.Died && suspected > 0 {
-		h.meters.log.put(spectator.Event{Kind: spectator.KindNote, Owner: h.Contact(),
+		h.meters.log.Put(spectator.Event{Kind: spectator.KindNote, Owner: h.Contact(),
 			Text: h.Contact() + " heard that " + e.Member.Contact + " is dead, and goes after " +
 				chaos.Count(suspected, "tile")})
 	}
@@ -108,7 +108,7 @@ func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 	switch err := i.Err; {
 	case err == nil, errors.Is(err, faultinject.ErrKilled), errors.Is(err, fence.ErrLost):
 	case superseded != nil:
-		h.meters.log.add(spectator.KindStoodDown, i.Status.Tile, h.Contact(), superseded.Held,
+		h.meters.log.Add(spectator.KindStoodDown, i.Status.Tile, h.Contact(), superseded.Held,
 			"%s, which held epoch %d, redirected its clients to %s and stood down",
 			h.Contact(), superseded.Held, superseded.Successor.Contact)
 	case errors.Is(err, fence.ErrNotApplied), errors.Is(err, fence.ErrUnknownOutcome),

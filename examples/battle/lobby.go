@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
@@ -159,7 +160,7 @@ func (l *lobby) finished(i match.FinishInfo) {
 func (l *lobby) reclaimed(i match.ReclaimInfo) {
 	l.lapsed.Add(int64(i.Lapsed))
 	if i.Returned+i.Pending > 0 {
-		l.meters.log.put(spectator.Event{Kind: spectator.KindNote, Text: fmt.Sprintf(
+		l.meters.log.Put(spectator.Event{Kind: spectator.KindNote, Text: fmt.Sprintf(
 			"a match worker is gone: %s of it wait again, %s of it finished", chaos.Count(i.Returned, "ticket"),
 			matches(i.Pending))})
 	}
@@ -193,7 +194,7 @@ func (l *lobby) offer(ctx context.Context) error {
 	}
 }
 
-// look brings what the page shows up to date. It is no part of the tower's look, because the servers may be paused.
+// look brings what the page shows up to date. It is no part of the poller's Run, because the servers may be paused.
 func (l *lobby) look(ctx context.Context) error {
 	for swept := time.Now(); ; {
 		if s, err := l.status(ctx); err == nil {
@@ -205,7 +206,7 @@ func (l *lobby) look(ctx context.Context) error {
 			_, _, _ = l.sweep(ctx) // tickets that nobody follows are forgotten later
 			swept = time.Now()
 		}
-		if !wait.For(ctx, lookEvery) {
+		if !wait.For(ctx, statuspoller.Every) {
 			return nil
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -25,14 +26,14 @@ type meters struct {
 
 	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
 
-	log     *battleLog
+	log     *statuspoller.Log
 	tracker *chaos.Tracker
 }
 
 func newMeters() *meters {
 	return &meters{commitLatency: figures.NewHistogram(), players: players.NewMeasures(),
 		tickLatency: figures.NewHistogram(), encodeLatency: figures.NewHistogram(), lateness: figures.NewHistogram(),
-		log: &battleLog{}, tracker: chaos.NewTracker()}
+		log: &statuspoller.Log{}, tracker: chaos.NewTracker()}
 }
 
 // hooks feeds the meters from a tile processor of the host at a contact.
@@ -51,7 +52,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 		},
 		Refused: func(i tile.RefusalInfo) {
 			if refused, ok := errors.AsType[*fence.RefusedError](i.Err); ok && errors.Is(i.Err, fence.ErrStale) {
-				m.log.add(spectator.KindRefused, i.Tile, host, refused.Epoch,
+				m.log.Add(spectator.KindRefused, i.Tile, host, refused.Epoch,
 					"a commit of %s under epoch %d was refused: epoch %d is at %s",
 					host, refused.Epoch, refused.Current.Epoch, refused.Current.Contact)
 			}
@@ -59,13 +60,13 @@ func (m *meters) hooks(host string) tile.Hooks {
 		Healed: func(i tile.HealInfo) {
 			switch {
 			case i.Rebased:
-				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+				m.log.Add(spectator.KindFault, i.Tile, host, i.At.Epoch,
 					"%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
 			case i.Reclaimed:
-				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+				m.log.Add(spectator.KindFault, i.Tile, host, i.At.Epoch,
 					"%s went above a claim that was not taken up: epoch %d", host, i.At.Epoch)
 			default:
-				m.log.add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+				m.log.Add(spectator.KindFault, i.Tile, host, i.At.Epoch,
 					"%s re-appended %d batches that a failover had lost", host, i.Reappended)
 			}
 		},
@@ -74,7 +75,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			if i.LostTicks == 0 {
 				what = "nothing is lost"
 			}
-			m.log.add(spectator.KindNote, i.Tile, host, i.At.Epoch,
+			m.log.Add(spectator.KindNote, i.Tile, host, i.At.Epoch,
 				"coordination had lost the tile; it goes on from tick %d: %s", i.SnapshotTick, what)
 		},
 		Snapshotted: func(i tile.SnapshotInfo) {

@@ -41,9 +41,9 @@ func TestPilots(t *testing.T) {
 	s := d.pilot.status()
 	require.Equal(t, []int{4, planWorkers - 1, 1}, []int{s.Ships, s.Workers, s.Killed})
 	require.Zero(t, s.Dead)
-	for i, status := range d.tower.Status().Tiles { // while calls are under way: ticks follow each other
+	for i, status := range d.poller.Status().Tiles { // while calls are under way: ticks follow each other
 		waittest.Until(t, func() bool {
-			return d.pilot.status().Running > 0 && d.tower.Status().Tiles[i].Tick >= status.Tick+20
+			return d.pilot.status().Running > 0 && d.poller.Status().Tiles[i].Tick >= status.Tick+20
 		}, time.Minute, 10*time.Millisecond, status.Tile)
 	}
 	over()

@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
@@ -46,8 +47,8 @@ type report struct {
 	Cards       int64            `json:"cards_played"`
 	Ledger      map[string]int64 `json:"ledger_outcomes"`
 
-	Servers totals             `json:"servers"` // the library's metrics
-	Routing *spectator.Routing `json:"routing,omitempty"`
+	Servers statuspoller.Totals `json:"servers"` // the library's metrics
+	Routing *spectator.Routing  `json:"routing,omitempty"`
 
 	Lobby   *lobbyReport  `json:"lobby,omitempty"`
 	Chaos   *chaos.Report `json:"chaos,omitempty"`

@@ -67,7 +67,7 @@ func TestSecureBattle(t *testing.T) {
 				assert.Equal(t, http.StatusNotFound, fetched(t, stranger, base+path), base+path)
 			}
 		}
-		for _, contact := range d.tower.contacts {
+		for _, contact := range d.poller.Contacts {
 			_, err := stranger.Get("https://" + contact + "/state?tile=" + d.world[0].String())
 			require.Error(t, err, "a tile host wants a certificate")
 		}

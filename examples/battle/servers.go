@@ -20,6 +20,8 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
@@ -51,6 +53,7 @@ type plan struct {
 
 	lobby *lobby                        // of this process, or nil
 	pilot *pilots                       // the same
+	chaos *chaos.Runner                 // the same
 	fleet atomic.Pointer[players.Fleet] // the same
 
 	parts []tilefence.Server // of this process, whose health is asked
@@ -162,8 +165,8 @@ func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
 	return tilefence.NewCheckpointServer(p.backends.Backends, &cfg)
 }
 
-// newRelay makes the relay, which serves the page of a tower too.
-func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error) {
+// newRelay makes the relay, which serves the page of a poller too.
+func (p *plan) newRelay(l net.Listener, t *statuspoller.Poller) (*tilefence.RelayServer, error) {
 	known := map[fence.TileID]bool{}
 	for _, id := range p.world {
 		known[id] = true
@@ -203,13 +206,13 @@ func (p *plan) newRelay(l net.Listener, t *tower) (*tilefence.RelayServer, error
 	p.metrics.Relay(&cfg)
 	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &cfg)
 	if err == nil {
-		t.relay = s.Relay()
+		t.Relay = s.Relay()
 	}
 	return s, err
 }
 
 // page serves the spectator page and the figures.
-func (p *plan) page(t *tower) (*http.ServeMux, error) {
+func (p *plan) page(t *statuspoller.Poller) (*http.ServeMux, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", p.metricsHandler())
 	if p.lobby != nil {

@@ -1,4 +1,4 @@
-package main
+package statuspoller
 
 import (
 	"testing"
@@ -9,10 +9,10 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// TestTrail: how many ticks are lost with everything after a checkpoint is never told too low, and not told at all if
-// it cannot be known.
-func TestTrail(t *testing.T) {
-	var tr trail
+// TestSequenceTimes: how many ticks are lost with everything after a checkpoint is never reported too low, and not at
+// all if it cannot be known.
+func TestSequenceTimes(t *testing.T) {
+	var tr sequenceTimes
 	assert.EqualValues(t, 30, *tr.after(0, 30), "without a checkpoint everything is lost")
 	assert.Nil(t, tr.after(5, 30))
 	tr.note(10, 20)
@@ -20,7 +20,7 @@ func TestTrail(t *testing.T) {
 	tr.note(14, 25)
 	tr.note(18, 31)
 	assert.Nil(t, tr.after(9, 31))
-	assert.EqualValues(t, 11, *tr.after(10, 31), "from the first sight of that batch")
+	assert.EqualValues(t, 11, *tr.after(10, 31), "from the first observation of that batch")
 	assert.EqualValues(t, 11, *tr.after(13, 31), "batch 13 was committed after tick 20")
 	assert.EqualValues(t, 6, *tr.after(14, 31))
 	assert.EqualValues(t, 0, *tr.after(18, 31), "the checkpoint has all that there is")
@@ -31,11 +31,11 @@ func TestTrail(t *testing.T) {
 	assert.EqualValues(t, 1, *tr.after(16, 34))
 
 	tr = nil
-	for i := range 10 * trailLength {
+	for i := range 10 * maxObserved {
 		tr.note(fence.Seq(i+1), fence.Tick(i+1))
 	}
-	require.LessOrEqual(t, len(tr), trailLength+1)
-	lost := *tr.after(5, 10*trailLength)
-	assert.GreaterOrEqual(t, lost, fence.Tick(10*trailLength-5), "what was forgotten makes it no less")
-	assert.LessOrEqual(t, lost, fence.Tick(10*trailLength))
+	require.LessOrEqual(t, len(tr), maxObserved+1)
+	lost := *tr.after(5, 10*maxObserved)
+	assert.GreaterOrEqual(t, lost, fence.Tick(10*maxObserved-5), "what was forgotten makes it no less")
+	assert.LessOrEqual(t, lost, fence.Tick(10*maxObserved))
 }

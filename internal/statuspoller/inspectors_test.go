@@ -1,33 +1,28 @@
-package main
+package statuspoller
 
 import (
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence"
-	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/memstream"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // TestThePageShowsWhatInspectorsSay: the owner is the one that serves under the highest epoch, at its pace; a host that
 // was paused still believes in an epoch of its own, and one that was silent for long is no warm follower.
 func TestThePageShowsWhatInspectorsSay(t *testing.T) {
 	const id fence.TileID = 0x85283083fffffff
-	says := func(contact string, ago time.Duration, p tilefence.InspectedTile) sighting {
+	says := func(contact string, ago time.Duration, p tilefence.InspectedTile) inspection {
 		p.Tile = id
 		seen := tilefence.Inspection{Contact: contact, Tiles: []tilefence.InspectedTile{p}}
-		return sighting{seen, time.Now().Add(-ago)}
+		return inspection{seen, time.Now().Add(-ago)}
 	}
 	contacts := []string{"ann:1", "bob:1", "cat:1", "dan:1"}
-	l := &lookout{seen: map[string]sighting{
+	l := &inspectors{seen: map[string]inspection{
 		"ann:1": says("ann:1", time.Minute, tilefence.InspectedTile{State: "serving", Owner: "ann:1", Epoch: 1, Held: 1,
 			Seq: 40}),
 		"bob:1": says("bob:1", 0, tilefence.InspectedTile{State: "serving", Owner: "bob:1", Epoch: 2, Held: 2, Seq: 50,
@@ -51,18 +46,4 @@ func TestThePageShowsWhatInspectorsSay(t *testing.T) {
 	assert.Equal(t, "bob:1", owner.Contact)
 	assert.Empty(t, now.State)
 	assert.Empty(t, now.Processors)
-}
-
-// TestTicksMayLastLonger: every pace of the options, in every class, leaves room for dilation, or needs none.
-func TestTicksMayLastLonger(t *testing.T) {
-	store, durable := memfence.New(), memcheckpoint.New()
-	for _, tick := range []time.Duration{10 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, time.Hour} {
-		o := &options{tick: tick}
-		cfg := tile.Config{TickInterval: tick, SuspectAfter: o.silence(), Durability: tile.WriteThrough,
-			Limits: tile.Limits{MaxDilation: o.maxDilation()}}
-		_, err := cfg.WithDefaults(tile.Seams{Authority: memfence.NewAuthority(), Store: store,
-			Log: memstream.New(store), Journal: durable, Checkpoint: durable.Get})
-		require.NoError(t, err, "%v", tick)
-		assert.Equal(t, tick <= 3*time.Second, cfg.MaxDilation > 1)
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package statuspoller
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// battleLog keeps the last things that happened, for the spectator page.
-type battleLog struct {
+// Log keeps the last things that happened, for the spectator page. It may be used from any goroutine.
+type Log struct {
 	mu     sync.Mutex
 	last   uint64
 	events []spectator.Event // at most logLimit
@@ -19,14 +19,15 @@ type battleLog struct {
 
 const logLimit = 200
 
-func (l *battleLog) add(
+// Add adds an event.
+func (l *Log) Add(
 	kind spectator.Kind, tile fence.TileID, owner string, epoch fence.Epoch, format string, args ...any,
 ) {
-	l.put(spectator.Event{Kind: kind, Tile: tile, Owner: owner, Epoch: epoch, Text: fmt.Sprintf(format, args...)})
+	l.Put(spectator.Event{Kind: kind, Tile: tile, Owner: owner, Epoch: epoch, Text: fmt.Sprintf(format, args...)})
 }
 
-// put adds an event, and numbers and dates it.
-func (l *battleLog) put(e spectator.Event) {
+// Put adds an event, and numbers and dates it.
+func (l *Log) Put(e spectator.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last++
@@ -34,8 +35,8 @@ func (l *battleLog) put(e spectator.Event) {
 	l.events = append(l.events[max(0, len(l.events)+1-logLimit):], e)
 }
 
-// after returns the events newer than id, oldest first.
-func (l *battleLog) after(id uint64) []spectator.Event {
+// After returns the events newer than id, oldest first.
+func (l *Log) After(id uint64) []spectator.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.events[len(l.events)-int(min(l.last-min(id, l.last), uint64(len(l.events)))):])

@@ -1,4 +1,4 @@
-package main
+package statuspoller
 
 import (
 	"context"
@@ -15,15 +15,15 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// lookout asks the inspectors of the tile hosts, wherever they run. One that is paused delays no other, and what it
+// inspectors asks the inspectors of the tile hosts, wherever they run. One that is paused delays no other, and what it
 // said last stays true while it is.
-type lookout struct {
+type inspectors struct {
 	mu   sync.Mutex
-	seen map[string]sighting // by contact
+	seen map[string]inspection // by contact
 }
 
-// sighting is what an inspector said, and when.
-type sighting struct {
+// inspection is what an inspector said, and when.
+type inspection struct {
 	tilefence.Inspection
 	at time.Time
 }
@@ -32,12 +32,14 @@ type sighting struct {
 const inspectWithin = time.Second
 
 // run asks the inspectors of all contacts until ctx ends.
-func (l *lookout) run(ctx context.Context, contacts []string, secure *secured) {
+func (l *inspectors) run(
+	ctx context.Context, contacts []string, inspector func(string) *tilefence.InspectorClient,
+) {
 	var all sync.WaitGroup
 	for _, contact := range contacts {
-		client := inspectorOf(contact, secure)
+		client := inspector(contact)
 		all.Go(func() {
-			for more := true; more; more = wait.For(ctx, lookEvery) {
+			for more := true; more; more = wait.For(ctx, Every) {
 				l.ask(ctx, contact, client)
 			}
 		})
@@ -45,11 +47,7 @@ func (l *lookout) run(ctx context.Context, contacts []string, secure *secured) {
 	all.Wait()
 }
 
-func inspectorOf(contact string, secure *secured) *tilefence.InspectorClient {
-	return &tilefence.InspectorClient{URL: secure.url("http", contact+"/inspect"), HTTP: secure.actor()}
-}
-
-func (l *lookout) ask(ctx context.Context, contact string, client *tilefence.InspectorClient) {
+func (l *inspectors) ask(ctx context.Context, contact string, client *tilefence.InspectorClient) {
 	bounded, cancel := context.WithTimeout(ctx, inspectWithin)
 	defer cancel()
 	seen, err := client.Tiles(bounded)
@@ -58,16 +56,16 @@ func (l *lookout) ask(ctx context.Context, contact string, client *tilefence.Ins
 	switch {
 	case err == nil:
 		if l.seen == nil {
-			l.seen = map[string]sighting{}
+			l.seen = map[string]inspection{}
 		}
-		l.seen[contact] = sighting{seen, time.Now()}
+		l.seen[contact] = inspection{seen, time.Now()}
 	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded):
 		delete(l.seen, contact) // it is gone
 	}
 }
 
 // parts are what the hosts say of a tile, those of the contacts given, in their order.
-func (l *lookout) parts(id fence.TileID, contacts []string) (parts []tilefence.InspectedTile, by []sighting) {
+func (l *inspectors) parts(id fence.TileID, contacts []string) (parts []tilefence.InspectedTile, by []inspection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, contact := range contacts {
@@ -83,7 +81,7 @@ func (l *lookout) parts(id fence.TileID, contacts []string) (parts []tilefence.I
 
 // shows brings what the page shows of a tile up to date, but for who owns it, and returns the owner as the hosts say:
 // the one that serves under the highest epoch, or that followers have last seen.
-func (l *lookout) shows(now *spectator.TileStatus, contacts []string) (owner fence.Owner) {
+func (l *inspectors) shows(now *spectator.TileStatus, contacts []string) (owner fence.Owner) {
 	parts, by := l.parts(now.Tile, contacts)
 	now.Processors, now.State, now.Heat, now.Followers, now.Dilation = nil, "", 0, 0, 0
 	serves := false
