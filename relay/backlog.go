@@ -26,7 +26,6 @@ type backlog struct {
 	making              chan struct{} // an element for each Sync that is being made: over maxSyncs by as many at most
 
 	frames atomic.Int64 // bytes queued or being written
-	cached atomic.Int64 // bytes of Syncs that hubs keep for the next clients
 
 	mu    sync.Mutex
 	syncs map[*byte]*heldSync // being written
@@ -128,22 +127,6 @@ func (b *backlog) release(c *client, msg []byte) {
 }
 
 func (h *heldSync) written() bool { return h.key == nil }
-
-// keep counts a Sync that a hub keeps, if there is room for it.
-func (b *backlog) keep(bytes int) bool {
-	if b == nil || b.cached.Add(int64(bytes)) <= int64(b.maxSyncs) {
-		return true
-	}
-	b.cached.Add(-int64(bytes))
-	return false
-}
-
-// forget counts out what a hub has kept.
-func (b *backlog) forget(bytes int) {
-	if b != nil {
-		b.cached.Add(-int64(bytes))
-	}
-}
 
 // fairTimes is the part of maxFrames that all clients together may have waiting when it is used up: each the same.
 const fairTimes = 8

@@ -86,7 +86,7 @@ func (h *hub) compareFrom() (at fence.Position, number uint64, ok bool) {
 	return h.view.at, h.begun, h.view.loaded && !h.repairing && !h.closed
 }
 
-// notCompared lets clients that hold more than the view ask for a repair: if that fails too, they are told.
+// notCompared lets clients that hold more than the view ask for a repair: if that fails too, it reports to them.
 func (h *hub) notCompared() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +166,7 @@ func (h *hub) checked(c *stream.Chunk, limit int, number uint64) {
 func (h *hub) compareEnd(p fence.Position) {
 	switch rel := h.view.compare(p); rel {
 	case same, ahead, behind:
-		if h.outwaited(rel) {
+		if h.graceEnded(rel) {
 			h.disputed = true
 			h.ask(wantFull)
 		}

@@ -106,6 +106,9 @@ func (c *client) writeLoop() {
 	}
 }
 
+// syncPause is how long a writer that waits for a budget leaves frames of other tiles waiting.
+const syncPause = 50 * time.Millisecond
+
 // greetPause is how long the response to a handshake waits for the first Sync of a tile that the relay has to read.
 const greetPause = 250 * time.Millisecond
 

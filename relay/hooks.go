@@ -16,16 +16,8 @@ type Hooks struct {
 	// tile waits for it.
 	Queued func(QueuedInfo)
 
-	// Gap is called when a live frame, or a comparison with the store, shows that a tile's history does
-	// not continue where the relay stands.
-	Gap func(GapInfo)
-
 	// Repaired is called after each attempt of a cold read.
 	Repaired func(RepairInfo)
-
-	// SlowClient is called when a client's queue is full and a tile's frames are dropped for it: once for
-	// each time the tile falls behind, not for each frame.
-	SlowClient func(SlowClientInfo)
 }
 
 // ClientInfo is one connection.
@@ -52,16 +44,6 @@ type QueuedInfo struct {
 	Waited   time.Duration // since it came, for what it follows; zero: it was read from the store
 }
 
-// GapInfo is a place where what came does not follow what the relay holds.
-type GapInfo struct {
-	Tile fence.TileID
-	Have fence.Position
-	Got  fence.Position // of the frame, or of the store
-	// By is how it was found: "frame" (a message was lost), "rebase", "check" (by the periodic comparison),
-	// "mark" (the store has removed what the relay had not seen; of Got only the sequence is known).
-	By string
-}
-
 // forgedInfo is a frame that the coordination store contradicts.
 type forgedInfo struct {
 	Tile     fence.TileID
@@ -80,11 +62,4 @@ type RepairInfo struct {
 	Batches  int   // batches that were new
 	Replaced bool  // clients must replace their state
 	Err      error // nil: done
-}
-
-// SlowClientInfo is one tile falling behind for one client.
-type SlowClientInfo struct {
-	Remote string
-	Tile   fence.TileID
-	Queued int // bytes waiting for the client
 }

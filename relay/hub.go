@@ -2,6 +2,7 @@ package relay
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and
 // dropped some time after the last has left. It does no I/O: what it lacks it wants from a repair.
 //
-// Locking: hub.mu may be held when a queue's mutex is taken, never the other way round.
+// Locking: hub.mu may be held when the mutex of a client's outlet is taken, never the other way round.
 type hub struct {
 	tile   fence.TileID
 	cfg    *Config
@@ -55,21 +56,15 @@ type repairState struct {
 	early     bool   // a client holds more than the view: the store itself is to be read, not Config.Views
 	shared    bool   // the snapshot came from Config.Views: the stream may have been trimmed past it
 	disputed  bool   // the store has another history than this one, which may be from Config.Views
-	doubt
+	claims
 }
 
-// doubt is what is known of epochs that the store has not vouched for, and that others claim there are.
-type doubt struct {
-	refuted  time.Time   // when the store last contradicted a frame
-	floors   bool        // a client names a higher floor than the view: what the marks say is to be read, too
-	told     fence.Epoch // the highest epoch that consumers of the stream have told, by the marks read last
-	toldRead uint64      // the number of the read of the store with which they were read; zero: they were not
-}
-
-// heldFrame is a live frame that waits for what it follows, or for the store's word on its epoch.
-type heldFrame struct {
-	*batch
-	since uint64 // reads of the store that had begun when it came
+// claims are epochs that a frame or a client names, and that the store has not shown.
+type claims struct {
+	refuted    time.Time   // when the store last contradicted a frame
+	floors     bool        // a client names a higher floor than the view: the marks are to be read, too
+	marked     fence.Epoch // the highest epoch of the marks that consumers of the stream have, when they were read last
+	markedRead uint64      // the number of the read of the store with which they were read; zero: they were not
 }
 
 // wants are the kinds of repair asked for.
@@ -83,60 +78,6 @@ const (
 
 // checkTurns is the number of parts of the check and mark intervals over which tiles are spread.
 const checkTurns = 16
-
-// Clients that change their areas are given the tail each time. When that has cost openedWorth times the bytes of a
-// snapshot, a newer one is worth a read. For a tail shorter than openedTail there is none yet, and a snapshot counts as
-// openedLeast bytes at least: a tile with a small one, or with none so far, must not be read at every opening.
-const (
-	openedWorth = 4
-	openedTail  = 12
-	openedLeast = 4 << 10
-)
-
-// openedMore counts the tail that was sent with new areas.
-func (h *hub) openedMore(bytes int) {
-	h.opened += bytes
-	if len(h.view.tail) >= openedTail && h.opened > openedWorth*max(len(h.view.base.Blob), openedLeast) {
-		h.opened = 0
-		h.ask(wantSnapshot)
-	}
-}
-
-// maxHeld bounds the live frames kept while a repair is under way, and Config.TailBytes their payloads.
-const maxHeld = 256
-
-// subscription is one client watching one tile. It is either live, and every accepted batch is queued to
-// the client, or due a Sync: at the start, after the client's queue was full, after a Resync, and when
-// the tile's history was replaced.
-type subscription struct {
-	h      *hub
-	out    *queue
-	form   form
-	remote string
-	holder string // the actor or address that watches; empty: it is not known
-
-	// Guarded by the hub's mutex.
-	slot  int           // index in hub.subs; -1: left
-	live  bool          // it gets frames as they come
-	areas fence.AreaSet // that the client watches; only its reader changes it
-	watch uint32        // the number of the client's last Watch; likewise
-	has   clientState   // what the client holds of them once its queue is out
-	waiting
-}
-
-// waiting is what is known of a client that waits for its Sync.
-type waiting struct {
-	since uint64       // the last read of the store that had begun when it came
-	ahead bool         // it holds more than the view
-	asked bool         // the store has been asked for that
-	told  relaypb.Code // why it has to wait, as it was told last
-}
-
-// clientState is what a client holds of a tile.
-type clientState struct {
-	at    fence.Position // zero: nothing
-	floor fence.Epoch    // the client must not be shown anything of a lower epoch; at least at.Epoch
-}
 
 func newHub(tile fence.TileID, cfg *Config, count *counters, repair func(*hub) bool) *hub {
 	return &hub{
@@ -186,7 +127,8 @@ func (h *hub) deliver(data []byte) {
 }
 
 // broken notes that the history does not continue here and asks for a repair. A rebase is repaired from
-// the snapshot, which it came with; anything else first from the tail, which is cheaper.
+// the snapshot, which it came with; anything else first from the tail, which is cheaper. by names what found it: a
+// frame, the comparison (check), or a mark, of which got has only the sequence.
 func (h *hub) broken(got fence.Position, rebase bool, by string) {
 	want := wantTail
 	if rebase {
@@ -194,7 +136,7 @@ func (h *hub) broken(got fence.Position, rebase bool, by string) {
 	}
 	if !h.repairing { // one gap shows in every frame until it is repaired; count it once
 		h.count.gaps.Add(1)
-		hook.Call(h.cfg.Hooks.Gap, GapInfo{Tile: h.tile, Have: h.view.at, Got: got, By: by})
+		h.cfg.Logger.Debug("history does not continue", "tile", h.tile, "have", h.view.at, "got", got, "by", by)
 	}
 	h.ask(want)
 }
@@ -242,10 +184,10 @@ func (h *hub) broadcast(b *batch) {
 			sent++
 			continue
 		}
-		// The queue is full. What is in it still arrives; after that the client gets a Sync.
+		// There is no room. What is queued still arrives; after that the client gets a Sync.
 		s.live = false
 		h.count.slowDrops.Add(1)
-		hook.Call(h.cfg.Hooks.SlowClient, SlowClientInfo{Remote: s.remote, Tile: h.tile, Queued: s.out.owe(s)})
+		s.out.owe(s)
 	}
 	clear(h.made)
 	h.count.framesOut.Add(uint64(sent))
@@ -274,82 +216,8 @@ func (h *hub) callAhead() {
 	}
 }
 
-// hold keeps a live frame until what it follows is known. Of two that follow the same position the
-// higher epoch's stays, since the other's owner has been superseded; but one of an epoch that the store has not vouched
-// for takes no other's place.
-func (h *hub) hold(b *batch) {
-	if o := h.held[b.Prev]; o.batch != nil {
-		if o.Epoch > b.Epoch && !h.claimed(o) || h.claimed(heldFrame{batch: b}) && !h.claimed(o) {
-			return
-		}
-		h.unhold(o)
-	}
-	if len(h.held) >= maxHeld || h.heldBytes+len(b.Payload) > h.cfg.TailBytes {
-		h.unholdAll() // the store has them all
-	}
-	h.held[b.Prev] = heldFrame{b, h.begun}
-	h.heldBytes += len(b.Payload)
-}
-
-func (h *hub) unhold(f heldFrame) {
-	delete(h.held, f.Prev)
-	h.heldBytes -= len(f.Payload)
-}
-
-func (h *hub) unholdAll() {
-	clear(h.held)
-	h.heldBytes = 0
-}
-
-// claimed reports whether a held frame is of an epoch that the store has not vouched for. Before the first load none
-// is: it is not known yet what the store has.
-func (h *hub) claimed(f heldFrame) bool { return h.view.loaded && f.Epoch > h.view.known() }
-
-// doubted reports whether a frame waits for the store's word on its epoch.
-func (h *hub) doubted() bool {
-	for _, f := range h.held {
-		if h.claimed(f) {
-			return true
-		}
-	}
-	return false
-}
-
-// refute drops the frames that came before a read of the store began, and whose epoch that has not shown. A bridge
-// forwards what it has read from the store, so either they are forged, or a failover has lost what they tell of.
-func (h *hub) refute(read uint64) {
-	for _, f := range h.held {
-		if !h.claimed(f) || f.since >= read {
-			continue
-		}
-		h.unhold(f)
-		h.refuted = time.Now()
-		h.count.forged.Add(1)
-		h.cfg.refusals.Error("frame dropped: the coordination store knows no such epoch; see who can publish on the "+
-			"fan-out", "tile", h.tile, "position", f.Position, "known", uint64(h.view.known()))
-		hook.Call(h.cfg.onForged, forgedInfo{Tile: h.tile, Position: f.Position, Known: h.view.known()})
-	}
-}
-
-// retryHeld accepts the held frames that follow by now, and forgets those that are known or superseded.
-func (h *hub) retryHeld() {
-	for len(h.held) > 0 {
-		f := h.held[h.view.at]
-		if f.batch == nil || h.claimed(f) || h.view.judge(&f.Entry) != follows {
-			break
-		}
-		h.unhold(f)
-		h.accept(f.batch)
-	}
-	for _, f := range h.held {
-		if v := h.view.judge(&f.Entry); v == duplicate || v == stale {
-			h.unhold(f)
-		}
-	}
-}
-
-// outwaited reports whether the store has now been behind for BehindGrace, so that its word is taken.
-func (h *hub) outwaited(rel relation) bool {
+// graceEnded reports whether the store has been behind for Config.BehindGrace, after which its history is adopted.
+func (h *hub) graceEnded(rel relation) bool {
 	switch {
 	case rel != behind:
 		h.behindSince = time.Time{}
@@ -371,6 +239,31 @@ func (h *hub) expire(now time.Time, linger time.Duration) bool {
 	}
 	h.closed = true
 	return true
+}
+
+// maxEnded bounds the clients for which the relay ends a tile.
+const maxEnded = 16
+
+// endAll closes the hub and ends its subscriptions, which it returns, if may allows that for all of them.
+func (h *hub) endAll(may func(holder string) bool) []*subscription {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || len(h.subs) == 0 || len(h.subs) > maxEnded {
+		return nil
+	}
+	for _, s := range h.subs {
+		if s.holder == "" || !may(s.holder) {
+			return nil
+		}
+	}
+	ended := slices.Clone(h.subs)
+	for _, s := range ended {
+		s.part()
+		s.out.force(prepare(s.form, errorMessage(h.tile.String(), relaypb.Code_CODE_OVERLOADED,
+			"the relay watches as many tiles as it can, and others have fewer")))
+	}
+	h.closed = true
+	return ended
 }
 
 // close ends the tile's fan-out subscription. A repair under way ends it itself.

@@ -2,8 +2,8 @@ package relay
 
 import (
 	"bytes"
-	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -106,17 +106,6 @@ func sessionMessage(left time.Duration) *relaypb.ServerMessage {
 		Session: &relaypb.Session{ExpiresInMs: uint64(left.Milliseconds())}}}
 }
 
-// heartbeats are what clients are sent that have had nothing for the interval, by form.
-func heartbeats(interval time.Duration) (all [forms][]byte) {
-	ms := uint32(min(max(interval.Milliseconds(), 1), math.MaxUint32))
-	m := &relaypb.ServerMessage{Body: &relaypb.ServerMessage_Heartbeat{Heartbeat: &relaypb.Heartbeat{IntervalMs: ms}}}
-	for _, e := range []relaypb.Encoding{relaypb.Binary, relaypb.JSON} {
-		plain := prepare(form(e), m)
-		all[form(e)], all[form(e)|deflated] = plain, plain // it is too short to be compressed
-	}
-	return all
-}
-
 func errorMessage(tile string, code relaypb.Code, text string) *relaypb.ServerMessage {
 	return &relaypb.ServerMessage{Tile: strings.ToValidUTF8(tile, "?"),
 		Body: &relaypb.ServerMessage_Error{Error: &relaypb.Error{Code: code, Message: strings.ToValidUTF8(text, "?")}}}
@@ -156,4 +145,41 @@ func prepare(f form, m *relaypb.ServerMessage) []byte {
 		return socket.Pack(buf, op)
 	}
 	return socket.Seal(buf, op)
+}
+
+// scratch is what the frames of one message are put together in, before the message is encoded, and then those of
+// another: a relay with thousands of clients that watch different areas makes so many that most of the collector's work
+// was for these.
+type scratch struct {
+	frames  []*relaypb.Frame
+	used    int    // of the frames
+	payload []byte // of all frames
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+func takeScratch() *scratch { return scratches.Get().(*scratch) }
+
+// frame is a frame with an entry.
+func (s *scratch) frame(e *fence.Entry) *relaypb.Frame {
+	if s.used == len(s.frames) {
+		s.frames = append(s.frames, &relaypb.Frame{})
+	}
+	f := s.frames[s.used]
+	s.used++
+	f.Set(e)
+	return f
+}
+
+// free ends the use of all frames.
+func (s *scratch) free() {
+	s.reset()
+	scratches.Put(s)
+}
+
+func (s *scratch) reset() {
+	for _, f := range s.frames[:s.used] {
+		f.Payload = nil // it may be the batch's own
+	}
+	s.used, s.payload = 0, s.payload[:0]
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
@@ -38,14 +37,6 @@ type queue struct {
 	ending
 }
 
-// keeping is what each end has been shown of the other's life.
-type keeping struct {
-	pinged time.Time // when the client was last asked for a sign of life
-	quiet  time.Time // since when it has had no message, as far as keepAlive has seen; zero: it has had no heartbeat
-	spoke  bool      // a message was queued since keepAlive was called
-	busy   bool      // frames are being written
-}
-
 // writeFunc writes what is queued as far as the network takes it at once. rest does what is left, which may take its
 // time; nil: nothing is.
 type writeFunc func() (rest func())
@@ -59,10 +50,6 @@ type ending struct {
 	code    int  // status of our close; zero: the peer or the network ended it
 	reason  string
 }
-
-// due is a Sync owed to the client. It is made when everything queued before is out, so that a slow client never has
-// more than one waiting for a tile.
-type due interface{ sync() (queued []byte) }
 
 func (q *queue) init(maxFrames, maxBytes int) {
 	q.maxFrames, q.maxBytes = maxFrames, maxBytes
@@ -157,15 +144,14 @@ func (q *queue) watches(tiles int) {
 	q.tiles = tiles
 }
 
-// owe asks for a Sync once everything queued is out. It returns the bytes queued.
-func (q *queue) owe(d due) int {
+// owe asks for a Sync once everything queued is out.
+func (q *queue) owe(d due) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closing && !q.over && !slices.Contains(q.dues, d) {
 		q.dues = append(q.dues, d)
 		q.call()
 	}
-	return q.bytes
 }
 
 // forgive takes back what owe asked for.
@@ -173,6 +159,22 @@ func (q *queue) forgive(d due) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.dues = slices.DeleteFunc(q.dues, func(o due) bool { return o == d })
+}
+
+// syncWait is how long the client's next Sync has to wait, for its own budget, its share's or the relay's.
+func (q *queue) syncWait() time.Duration {
+	now := time.Now()
+	if wait := max(q.own.wait(now), q.share.wait(now)); wait > 0 {
+		return wait
+	}
+	return q.all.waitOf(max(q.own.spent(now), q.share.spent(now)), now)
+}
+
+// spendSync counts a Sync that was queued.
+func (q *queue) spendSync(bytes int) {
+	q.own.spend(bytes)
+	q.share.spend(bytes)
+	q.all.spend(bytes)
 }
 
 // overdue reports whether a close has waited too long for what is being written.
@@ -311,29 +313,4 @@ func (q *queue) slowFor(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(q.slowSince)
-}
-
-var ping = socket.Frame(socket.OpPing, nil)
-
-// keepAlive queues a ping every interval, for the relay to hear of the client, and a heartbeat when the client has had
-// no message for half of that, for the client to hear of the relay. The first heartbeat is due at once. A client that
-// has not read what it was sent before has no heartbeat beside that.
-func (q *queue) keepAlive(now time.Time, interval time.Duration, heartbeat []byte) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	first := q.quiet.IsZero()
-	if q.spoke && !first {
-		q.spoke, q.quiet = false, now
-	}
-	if q.closing || q.over || len(q.frames) >= q.maxFrames {
-		return
-	}
-	if first || now.Sub(q.quiet) >= interval/2 && len(q.frames) == 0 && !q.busy {
-		q.spoke, q.quiet = false, now
-		q.add(heartbeat)
-	}
-	if now.Sub(q.pinged) >= interval {
-		q.pinged = now
-		q.add(ping)
-	}
 }

@@ -258,7 +258,7 @@ func (c *chaos) zombie(o *owner) {
 		Position: fence.Position{Epoch: o.epoch, Seq: o.at.Seq + 1}}))
 }
 
-// dump logs where everybody stands.
+// dump logs the position of the relay, its clients and the store.
 func (c *chaos) dump() {
 	for _, tile := range c.tiles {
 		h := c.s.hubs.open(tile, "")
@@ -266,7 +266,7 @@ func (c *chaos) dump() {
 		c.t.Logf("tile %s: relay at %s, whole %v, tail %d from %s, held %d, want %b, repairing %v, failed %v", tile,
 			h.view.at, h.view.whole, len(h.view.tail), h.view.start(), len(h.held), h.want, h.repairing, h.failed)
 		for _, s := range h.subs {
-			c.t.Logf("  %s: live %v, at %s", s.remote, s.live, s.has.at)
+			c.t.Logf("  %s: live %v, at %s", s.holder, s.live, s.has.at)
 		}
 		h.mu.Unlock()
 		for i, w := range c.clients {

@@ -12,16 +12,15 @@ import (
 
 // registry holds the hubs of the tiles that the relay watches. Its mutex is taken before any hub's.
 type registry struct {
-	cfg     *Config
-	stats   *counters
-	life    *lifecycle
-	repair  func(*hub) bool // starts a hub's repair task
-	backlog *backlog
+	cfg    *Config
+	stats  *counters
+	life   *lifecycle
+	repair func(*hub) bool // starts a hub's repair task
+	kept   *keptSyncs
 
 	mu   sync.Mutex
 	hubs map[fence.TileID]*hub
-	// subs are the subscriptions of actors and addresses. It is shared out when the relay watches as many tiles as it
-	// may
+	// subs are the subscriptions of actors and addresses: who has most loses a tile when there is no room for another
 	subs fairshare.Pool[*subscription]
 }
 
@@ -32,7 +31,7 @@ func (r *registry) open(tile fence.TileID, holder string) *hub {
 	h := r.hubs[tile]
 	if h == nil && (len(r.hubs) < r.cfg.MaxTiles || r.makeRoom() || r.takeRoom(holder)) {
 		h = newHub(tile, r.cfg, r.stats, r.repair)
-		h.syncs.backlog = r.backlog
+		h.syncs.kept = r.kept
 		r.hubs[tile] = h
 	}
 	return h
@@ -59,7 +58,7 @@ func (r *registry) makeRoom() bool {
 
 // takeRoom drops a tile of the holder that has most subscriptions, if that leaves it at least as many as the one for
 // which there is no room. Others may watch the tile only if that holds for them, too, and they have half as many at
-// least. What it ends, clients are told. The mutex is held.
+// least. The clients that watch it are sent CODE_OVERLOADED. The mutex is held.
 func (r *registry) takeRoom(holder string) bool {
 	_, of := r.subs.Heaviest()
 	least := r.subs.Held(holder) + 2
@@ -69,7 +68,7 @@ func (r *registry) takeRoom(holder string) bool {
 	may := func(other string) bool { return r.subs.Held(other) >= max(least, len(of)/2) }
 	for i := len(of) - 1; i >= max(0, len(of)-roomTries); i-- {
 		h := of[i].h
-		ended := h.giveUp(may)
+		ended := h.endAll(may)
 		if ended == nil {
 			continue
 		}
@@ -104,15 +103,15 @@ func (r *registry) find(tile fence.TileID) *hub {
 	return r.hubs[tile]
 }
 
-// watchers are the queues of the clients that watch a tile.
-func (r *registry) watchers(tile fence.TileID) []*queue {
+// watchers are the clients that watch a tile.
+func (r *registry) watchers(tile fence.TileID) []outlet {
 	h := r.find(tile)
 	if h == nil {
 		return nil
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := make([]*queue, 0, len(h.subs))
+	all := make([]outlet, 0, len(h.subs))
 	for _, s := range h.subs {
 		all = append(all, s.out)
 	}

@@ -65,8 +65,8 @@ func New(sub fanout.Subscriber, log stream.Log, authorize AuthorizeFunc, cfg *Co
 	r.shares = shares{cfg: &r.cfg, all: map[string]*share{}}
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
 		tasks: make(chan struct{}, tasksPerSlot*c.MaxRepairs), slots: make(chan struct{}, c.MaxRepairs)}
-	r.hubs = &registry{cfg: &r.cfg, stats: &r.count, life: r.life, repair: repairs.start, backlog: r.backlog,
-		hubs: map[fence.TileID]*hub{}}
+	r.hubs = &registry{cfg: &r.cfg, stats: &r.count, life: r.life, repair: repairs.start,
+		kept: &keptSyncs{most: int64(c.RelaySyncBytes)}, hubs: map[fence.TileID]*hub{}}
 	r.checker = &checker{log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg}
 	r.marker = &marker{consumer: stream.RelayMember(c.ID), log: log, hubs: r.hubs, life: r.life, cfg: &r.cfg,
 		count: &r.count}
@@ -190,6 +190,14 @@ func (r *Relay) allClients() []*client {
 		all = append(all, c)
 	}
 	return all
+}
+
+// Stats returns the relay's figures. It may be called at any time.
+func (r *Relay) Stats() Stats {
+	r.mu.Lock()
+	clients := len(r.clients)
+	r.mu.Unlock()
+	return r.count.stats(clients, r.hubs.len())
 }
 
 // EndActor closes the connections of an actor with status 4004 and returns how many. It does not keep the actor out:

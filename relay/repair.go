@@ -103,7 +103,7 @@ func (r *repairer) repair(h *hub, attempt int) error {
 	h.mu.Lock()
 	h.begun++
 	now := read{number: h.begun, want: h.want, loaded: h.view.loaded,
-		shared: r.cfg.Views != nil && attempt == 0 && !h.disputed && !h.early && !h.doubted(),
+		shared: r.cfg.Views != nil && attempt == 0 && !h.disputed && !h.early && !h.unconfirmed(),
 		floors: h.floors}
 	h.want, h.early, h.floors = 0, false, false
 	closed := h.closed
@@ -112,7 +112,7 @@ func (r *repairer) repair(h *hub, attempt int) error {
 		return nil
 	}
 	err := r.read(h, &now)
-	told, read := r.told(h, &now, err)
+	marked, read := r.marked(h, &now, err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil && (!now.loaded || now.want&(wantFull|wantTail) != 0) {
@@ -122,7 +122,7 @@ func (r *repairer) repair(h *hub, attempt int) error {
 		}
 	}
 	if read {
-		h.doubt.told, h.toldRead = told, now.number
+		h.claims.marked, h.markedRead = marked, now.number
 	}
 	if err == nil && subscribed != nil {
 		now.want = wantTail // without live frames, look again
@@ -133,9 +133,9 @@ func (r *repairer) repair(h *hub, attempt int) error {
 	return err
 }
 
-// told reads the highest epoch that consumers of the tile's stream have told, after a read of the store that
-// contradicts what a client names as its floor; ok is false if it was not read.
-func (r *repairer) told(h *hub, now *read, failed error) (epoch fence.Epoch, ok bool) {
+// marked reads the highest epoch of the marks of the tile's stream, after a read of the store that contradicts what a
+// client names as its floor; ok is false if it was not read.
+func (r *repairer) marked(h *hub, now *read, failed error) (epoch fence.Epoch, ok bool) {
 	if failed != nil || !now.floors || !r.enter(r.slots) {
 		return 0, false
 	}
@@ -306,7 +306,7 @@ func (r *repairer) readFull(h *hub) (RepairInfo, error) {
 func (h *hub) adopt(rec *stream.Recovery, owner fence.Owner) (RepairInfo, error) {
 	first := !h.view.loaded
 	rel := h.view.compare(rec.Position)
-	how, news := h.view.adopt(rec, h.outwaited(rel))
+	how, news := h.view.adopt(rec, h.graceEnded(rel))
 	info := RepairInfo{Batches: len(news)}
 	switch how {
 	case refused:
@@ -386,7 +386,7 @@ func (h *hub) settle(err error, attempt int) (next int, more bool) {
 	case h.closed:
 		more = false
 	case err != nil:
-		h.callDue() // clients that hold nothing are told
+		h.callDue() // reports to clients that hold nothing
 		// An outage must not keep a task busy for a tile without watchers: the hub goes soon.
 		more = len(h.subs) > 0 || !h.view.loaded
 		next = attempt + 1

@@ -245,7 +245,7 @@ func (c *client) join(tile fence.TileID, areas fence.AreaSet, have clientState) 
 			c.refuse(tile.String(), relaypb.Code_CODE_OVERLOADED, "the relay watches as many tiles as it can")
 			return
 		}
-		s := &subscription{h: h, out: &c.queue, form: c.form, remote: c.sess.Remote(), holder: holder, areas: areas,
+		s := &subscription{h: h, out: &c.queue, form: c.form, holder: holder, areas: areas,
 			has: have}
 		if s.join() {
 			c.subs[tile] = s

@@ -69,19 +69,3 @@ func (h *hub) unproven(e fence.Epoch) bool {
 	defer h.mu.Unlock()
 	return h.view.loaded && e > h.view.known()
 }
-
-// reach is the position that a shared view must reach so that the held frames follow it; zero: there are none.
-func (h *hub) reach() (need fence.Position) {
-	for prev, b := range h.held {
-		if h.claimed(b) {
-			continue // the store itself has to show it
-		}
-		if b.Kind == fence.KindRebase {
-			prev = b.Position // it follows nothing: its own snapshot is wanted
-		}
-		if prev.Epoch > need.Epoch || prev.Epoch == need.Epoch && prev.Seq > need.Seq {
-			need = prev
-		}
-	}
-	return need
-}

@@ -67,15 +67,11 @@ type counters struct {
 	subscriptions                                              atomic.Int64
 }
 
-// Stats returns the relay's figures. It may be called at any time.
-func (r *Relay) Stats() Stats {
-	r.mu.Lock()
-	clients := len(r.clients)
-	r.mu.Unlock()
-	c := &r.count
+// stats are the figures of a relay with so many clients and tiles.
+func (c *counters) stats(clients, tiles int) Stats {
 	return Stats{
 		ClientStats{
-			Clients: clients, Tiles: r.hubs.len(), Subscriptions: int(c.subscriptions.Load()),
+			Clients: clients, Tiles: tiles, Subscriptions: int(c.subscriptions.Load()),
 			Connected: c.connected.Load(), Refused: c.refused.Load(),
 			SlowDrops: c.slowDrops.Load(), SlowCloses: c.slowCloses.Load(), IdleCloses: c.idleCloses.Load(),
 			Resyncs: c.resyncs.Load(), BadMessages: c.badMessages.Load(), Stale: c.stale.Load(),

@@ -2,12 +2,59 @@ package relay
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/relay/relaypb"
 )
+
+// subscription is one client watching one tile. It is either live, and every accepted batch is queued to
+// the client, or due a Sync: at the start, after the client's queue was full, after a Resync, and when
+// the tile's history was replaced.
+type subscription struct {
+	h      *hub
+	out    outlet
+	form   form
+	holder string // the actor or address that watches; empty: it is not known
+
+	// Guarded by the hub's mutex.
+	slot  int           // index in hub.subs; -1: left
+	live  bool          // it gets frames as they come
+	areas fence.AreaSet // that the client watches; only its reader changes it
+	watch uint32        // the number of the client's last Watch; likewise
+	has   clientState   // what the client holds of them once its queue is out
+	waiting
+}
+
+// outlet takes what a tile has for a client: the queue of the client's connection. Its methods do not block, and may be
+// called with the hub's mutex held.
+type outlet interface {
+	push(frame []byte) bool  // queues a frame; false: there is no room
+	force(frame []byte)      // queues a frame all the same
+	owe(d due)               // has d.sync called once everything queued is out
+	forgive(d due)           // takes that back
+	syncWait() time.Duration // for the budgets of the client, its actor and the relay, before the next Sync
+	spendSync(bytes int)     // counts a Sync that was queued
+	shut(code int, reason string, flush bool) bool
+}
+
+// due is a Sync owed to the client. It is made when everything queued before is out, so that a slow client never has
+// more than one waiting for a tile.
+type due interface{ sync() (queued []byte) }
+
+// waiting is what is known of a client that waits for its Sync.
+type waiting struct {
+	since uint64       // the last read of the store that had begun when it came
+	ahead bool         // it holds more than the view
+	asked bool         // the store has been asked for that
+	why   relaypb.Code // the reason to wait that it was sent last
+}
+
+// clientState is what a client holds of a tile.
+type clientState struct {
+	at    fence.Position // zero: nothing
+	floor fence.Epoch    // the client must not be shown anything of a lower epoch; at least at.Epoch
+}
 
 // join adds the subscription to its hub and asks for its first Sync. It fails when the hub has been dropped.
 func (s *subscription) join() bool {
@@ -47,31 +94,6 @@ func (s *subscription) here() bool {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
 	return s.slot >= 0
-}
-
-// givenUp bounds the clients that the relay ends a tile for.
-const givenUp = 16
-
-// giveUp closes a hub whose clients all may be ended, and returns their subscriptions, which it has ended.
-func (h *hub) giveUp(may func(holder string) bool) []*subscription {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed || len(h.subs) == 0 || len(h.subs) > givenUp {
-		return nil
-	}
-	for _, s := range h.subs {
-		if s.holder == "" || !may(s.holder) {
-			return nil
-		}
-	}
-	ended := slices.Clone(h.subs)
-	for _, s := range ended {
-		s.part()
-		s.out.force(prepare(s.form, errorMessage(h.tile.String(), relaypb.Code_CODE_OVERLOADED,
-			"the relay watches as many tiles as it can, and others have fewer")))
-	}
-	h.closed = true
-	return ended
 }
 
 // part removes a subscription that is there. The hub's mutex is held.
@@ -148,6 +170,24 @@ func (s *subscription) open(added fence.AreaSet) bool {
 	return true
 }
 
+// Clients that change their areas are given the tail each time. When that has cost openedWorth times the bytes of a
+// snapshot, a newer one is worth a read. For a tail shorter than openedTail there is none yet, and a snapshot counts as
+// openedLeast bytes at least: a tile with a small one, or with none so far, must not be read at every opening.
+const (
+	openedWorth = 4
+	openedTail  = 12
+	openedLeast = 4 << 10
+)
+
+// openedMore counts the tail that was sent with new areas.
+func (h *hub) openedMore(bytes int) {
+	h.opened += bytes
+	if len(h.view.tail) >= openedTail && h.opened > openedWorth*max(len(h.view.base.Blob), openedLeast) {
+		h.opened = 0
+		h.ask(wantSnapshot)
+	}
+}
+
 // sync queues the Sync that the subscription is due. The client's writer calls it. Without the state to do so it
 // asks for it, and the repair comes back to every client that is not live. It returns what it queued.
 func (s *subscription) sync() (queued []byte) {
@@ -179,9 +219,9 @@ func (s *subscription) sync() (queued []byte) {
 
 // mustWait reports whether the client must wait because it holds more than the view: it comes from a relay that had the
 // last frames sooner, or this relay is cut off. It is sent back to an older state of the same epoch only by the store:
-// by a read that began after the client came. While the store cannot be read, it is told that the relay is stale. A
-// client is never sent back to a lower epoch: it is told the same, and waits until the view reaches its floor; or that
-// the store knows no such epoch, if that was read after it came, the marks of the tile's consumers included.
+// by a read that began after the client came. While the store cannot be read, it is sent CODE_STALE. A
+// client is never sent back to a lower epoch: it is sent the same, and waits until the view reaches its floor; or
+// CODE_UNKNOWN_EPOCH, if the store, read after it came, knows no such epoch, nor do the marks of the tile's consumers.
 func (s *subscription) mustWait() bool {
 	h, v := s.h, &s.h.view
 	lower := v.at.Epoch < s.has.floor
@@ -198,20 +238,20 @@ func (s *subscription) mustWait() bool {
 	return true
 }
 
-// explain tells a client why it waits: the relay is behind, or the store contradicts the client's floor. While the read
-// that the client has caused is under way, it says nothing.
+// explain reports to a client why it waits: the relay is behind, or the store contradicts the client's floor. While the
+// read that the client has caused is under way, it says nothing.
 func (s *subscription) explain(lower bool) {
 	h := s.h
-	known := max(h.doubt.told, h.view.known())
+	known := max(h.marked, h.view.known())
 	switch {
 	case !lower && !h.failed, s.asked && !h.failed && h.answered <= s.since:
-	case !h.failed && h.toldRead > s.since && known < s.has.floor:
-		if s.tell(relaypb.Code_CODE_UNKNOWN_EPOCH, fmt.Sprintf("the store knows no epoch above %d, and the "+
+	case !h.failed && h.markedRead > s.since && known < s.has.floor:
+		if s.report(relaypb.Code_CODE_UNKNOWN_EPOCH, fmt.Sprintf("the store knows no epoch above %d, and the "+
 			"client's floor is %d", known, s.has.floor)) {
 			h.count.unknown.Add(1)
 		}
 	default:
-		if s.tell(relaypb.Code_CODE_STALE, fmt.Sprintf("this relay is at %s and the client at %s, "+
+		if s.report(relaypb.Code_CODE_STALE, fmt.Sprintf("this relay is at %s and the client at %s, "+
 			"floor %d: wait, or try another relay", h.view.at, s.has.at, s.has.floor)) && (h.failed || s.asked) {
 			h.count.stale.Add(1) // else the client has asked too soon, which says nothing about the relay
 		}
@@ -234,19 +274,19 @@ func (h *hub) askEarly(floor bool) bool {
 	return true
 }
 
-// unavailable tells the client that it has to wait because the store cannot be read.
+// unavailable reports to the client that it has to wait because the store cannot be read.
 func (s *subscription) unavailable() {
 	if s.h.failed {
-		s.tell(relaypb.Code_CODE_UNAVAILABLE, "the tile's state cannot be read at the moment")
+		s.report(relaypb.Code_CODE_UNAVAILABLE, "the tile's state cannot be read at the moment")
 	}
 }
 
-// tell says once for each reason why the client has to wait, and reports whether this was the time.
-func (s *subscription) tell(code relaypb.Code, why string) bool {
-	if s.told == code {
+// report sends the client the reason why it has to wait, each reason once; false if it was sent before.
+func (s *subscription) report(code relaypb.Code, why string) bool {
+	if s.why == code {
 		return false
 	}
-	s.told = code
+	s.why = code
 	s.out.force(prepare(s.form, errorMessage(s.h.tile.String(), code, why)))
 	return true
 }

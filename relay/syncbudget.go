@@ -102,22 +102,3 @@ func (b *syncBudget) spend(bytes int) {
 	b.balance -= float64(bytes)
 	b.recent += float64(bytes)
 }
-
-// syncWait is how long the client's next Sync has to wait, for its own budget, its share's or the relay's.
-func (q *queue) syncWait() time.Duration {
-	now := time.Now()
-	if wait := max(q.own.wait(now), q.share.wait(now)); wait > 0 {
-		return wait
-	}
-	return q.all.waitOf(max(q.own.spent(now), q.share.spent(now)), now)
-}
-
-// spendSync counts a Sync that was queued.
-func (q *queue) spendSync(bytes int) {
-	q.own.spend(bytes)
-	q.share.spend(bytes)
-	q.all.spend(bytes)
-}
-
-// syncPause is how long a writer that waits for a budget leaves frames of other tiles waiting.
-const syncPause = 50 * time.Millisecond

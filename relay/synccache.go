@@ -1,6 +1,8 @@
 package relay
 
 import (
+	"sync/atomic"
+
 	"github.com/tilefence/tilefence/fence"
 )
 
@@ -11,7 +13,29 @@ type syncCache struct {
 	tails map[syncKey]int // how many were made from a position, by the key of the one from scratch
 	used  bool            // since the last call of expire
 
-	backlog *backlog // bounds what all tiles keep
+	kept *keptSyncs // of all tiles; nil: not bounded
+}
+
+// keptSyncs bounds the bytes of Syncs that all tiles keep for other clients: those of a relay's Limits.RelaySyncBytes.
+type keptSyncs struct {
+	most  int64
+	bytes atomic.Int64
+}
+
+// keep counts a Sync in, if there is room for it.
+func (k *keptSyncs) keep(bytes int) bool {
+	if k == nil || k.bytes.Add(int64(bytes)) <= k.most {
+		return true
+	}
+	k.bytes.Add(-int64(bytes))
+	return false
+}
+
+// forget counts out what a tile has kept.
+func (k *keptSyncs) forget(bytes int) {
+	if k != nil {
+		k.bytes.Add(-int64(bytes))
+	}
 }
 
 // Clients can name as many positions, areas and numbers as there are. So that this takes neither memory nor time
@@ -55,7 +79,7 @@ func (c *syncCache) message(v *view, s *subscription) []byte {
 		c.made, c.tails = map[syncKey][]byte{}, map[syncKey]int{}
 	}
 	msg := prepare(s.form, syncMessage(s.h.tile, m))
-	if c.bytes+len(msg) <= maxSyncBytes && c.backlog.keep(len(msg)) {
+	if c.bytes+len(msg) <= maxSyncBytes && c.kept.keep(len(msg)) {
 		c.made[key] = msg
 		c.bytes += len(msg)
 		if !have.IsZero() {
@@ -69,7 +93,7 @@ func (c *syncCache) clear() {
 	if len(c.made) > 0 {
 		clear(c.made)
 		clear(c.tails)
-		c.backlog.forget(c.bytes)
+		c.kept.forget(c.bytes)
 		c.bytes = 0
 	}
 }

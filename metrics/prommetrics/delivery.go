@@ -40,9 +40,7 @@ func bridgeHooks(m *Metrics) *bridge.Hooks {
 func (m *Metrics) RelayHooks(h *relay.Hooks) {
 	r := once(m, "relay", relayHooks)
 	hook.Attach(&h.ClientClosed, r.ClientClosed)
-	hook.Attach(&h.Gap, r.Gap)
 	hook.Attach(&h.Repaired, r.Repaired)
-	hook.Attach(&h.SlowClient, r.SlowClient)
 }
 
 func relayHooks(m *Metrics) *relay.Hooks {
@@ -51,13 +49,9 @@ func relayHooks(m *Metrics) *relay.Hooks {
 	rate := histogram(m, "relay_connection_bytes_per_second",
 		"What a connection was sent, over its whole life, when it ends.",
 		[]float64{10, 50, 100, 200, 400, 600, 800, 1200, 2400, 10000, 100000})
-	queued := histogram(m, "relay_slow_client_bytes",
-		"What waited for a client when a tile's frames were dropped.", sizes)
 	closes := counters(m, "relay_closes_total", "Connections that ended, by the status that the relay gave; 0: none.",
 		"code", 0, int(relaypb.CloseGoingAway), int(relaypb.ClosePolicy), int(relaypb.CloseTooSlow),
 		int(relaypb.CloseIdle), 1000, 1009, 1011)
-	gaps := counters(m, "relay_gaps_found_total",
-		"Places where a history did not continue, by how they were found.", "by", "frame", "rebase", "check", "mark")
 	repairs := histograms(m, "relay_repair_seconds", "Cold reads of the store that brought a tile up to date.", quick,
 		"kind", kinds...)
 	failed := counters(m, "relay_repair_failures_total", "Cold reads that failed.", "kind", kinds...)
@@ -69,7 +63,6 @@ func relayHooks(m *Metrics) *relay.Hooks {
 			}
 			closes.of(i.Code).Inc()
 		},
-		Gap: func(i relay.GapInfo) { gaps.of(i.By).Inc() },
 		Repaired: func(i relay.RepairInfo) {
 			if i.Err != nil {
 				failed.of(i.Kind).Inc()
@@ -77,7 +70,6 @@ func relayHooks(m *Metrics) *relay.Hooks {
 			}
 			seconds(repairs.of(i.Kind), i.Took)
 		},
-		SlowClient: func(i relay.SlowClientInfo) { queued.Observe(float64(i.Queued)) },
 	}
 }
 
