@@ -15,7 +15,7 @@ import (
 type delivery struct {
 	outcome   stream.Outcome
 	err       error // nil with an outcome
-	doubt     bool  // some process it was sent to may resolve it, although err says otherwise
+	unknown   bool  // some process it was sent to may resolve it, although err says otherwise
 	redirects int
 	resubmits int
 	replayed  bool // nothing was sent, the ledger had the outcome
@@ -25,7 +25,7 @@ type delivery struct {
 // movedTwice reports whether every process the intent was sent to, two in all, does not own the tile and
 // will never resolve the intent.
 func (d *delivery) movedTwice() bool {
-	return d.redirects > 1 && !d.doubt && errors.Is(d.err, tile.ErrRedirect)
+	return d.redirects > 1 && !d.unknown && errors.Is(d.err, tile.ErrRedirect)
 }
 
 // deliver sends an intent to its tile's owner. If that process names another owner, the intent is
@@ -65,14 +65,14 @@ func (g *Gateway) deliver(ctx context.Context, kind Kind, in tile.Intent) (d del
 	return d
 }
 
-// confirm puts the answer of a process that was to begin the tile in doubt, unless it has become the owner that the
+// confirm makes the answer of a process that was to begin the tile unknown, unless it has become the owner that the
 // store names.
 func (g *Gateway) confirm(ctx context.Context, contact string, in *tile.Intent, d *delivery) {
 	owner, err := g.router.Confirmed(ctx, in.Tile)
 	if owner == contact {
 		return
 	}
-	d.doubt = true
+	d.unknown = true
 	if d.err != nil { // a redirect too: the owner is asked next, but nothing is given back
 		return
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) confirm(ctx context.Context, contact string, in *tile.Intent, 
 var errUnconfirmed = errors.New("the process that answered is not the owner that the store names")
 
 // route names the process to send an intent to: the tile's owner, or one that may begin the tile, spawned. If the tile
-// is in doubt, it waits for the tile's turn. Errors: a *LimitError, a *route.NoRouteError.
+// is suspect, it waits for the tile's turn. Errors: a *LimitError, a *route.NoRouteError.
 func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (contact string, spawned bool, err error) {
 	owner := g.router.Route
 	if kind == Act {
@@ -92,7 +92,7 @@ func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (contac
 	}
 	turn := func() error {
 		wait, ok := g.takeovers.take(in.Tile, in.Actor)
-		return g.shape(ctx, ShapeInfo{Scope: ScopeTakeover, Kind: kind, Tile: in.Tile, Actor: in.Actor}, wait, ok)
+		return g.shape(ctx, LimitError{Scope: ScopeTakeover, Kind: kind, Tile: in.Tile, Actor: in.Actor}, wait, ok)
 	}
 	if err := turn(); err != nil {
 		return "", false, err
@@ -101,7 +101,7 @@ func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (contac
 	if err == nil {
 		return contact, false, nil
 	}
-	g.takeovers.doubt(in.Tile)
+	g.takeovers.suspect(in.Tile)
 	if none, ok := errors.AsType[*route.NoRouteError](err); g.cfg.Spawn == nil || !ok || none.Err != nil {
 		return "", false, asRouteError(in.Tile, err)
 	}
@@ -123,7 +123,7 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 	outcome, err := g.tiles.Forward(limited, contact, in)
 	if err == nil && !outcome.Valid() {
 		err = &fence.ArgumentError{Field: "outcome", Value: outcome, Want: "one of the four"}
-		d.doubt = true
+		d.unknown = true
 	}
 	if err == nil {
 		d.outcome, d.err = outcome, nil
@@ -131,12 +131,12 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		return
 	}
 	d.err = &ForwardError{Tile: in.Tile, Contact: contact, Err: err}
-	d.doubt = d.doubt || !undelivered(err)
+	d.unknown = d.unknown || !undelivered(err)
 	if to, moved := movedTo(err); moved {
 		d.redirects++
 		g.router.Correct(contact, to)
 		if to.Contact == "" {
-			g.takeovers.doubt(in.Tile)
+			g.takeovers.suspect(in.Tile)
 		}
 		return
 	}
@@ -144,7 +144,7 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		errors.Is(err, fence.ErrInvalidArgument)
 	if !answered && !gone() {
 		g.router.Correct(contact, route.Entry{Tile: in.Tile})
-		g.takeovers.doubt(in.Tile)
+		g.takeovers.suspect(in.Tile)
 	}
 }
 
@@ -193,7 +193,7 @@ const settleTimeout = 5 * time.Second
 //	  refused as malformed               abandon as rejected
 //	  overloaded, quarantined, no route,
 //	  unreachable                        withdraw the attempt; pending
-//	anything in doubt                    pending
+//	anything unknown                     pending
 //
 // Abandoning fails while another attempt may have delivered the action; then it is withdrawn and pending.
 func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery, error) {
@@ -216,7 +216,7 @@ func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery,
 			return art, d, &PendingError{Artifact: art, Err: err}
 		}
 		return got, d, nil
-	case d.doubt:
+	case d.unknown:
 	case d.movedTwice():
 		if got, err := g.ledger.Abandon(ctx, art, stream.Redirected); err == nil {
 			return got, d, nil

@@ -53,7 +53,8 @@
 //     the tile, takes a turn, which the intents of a tile share. So a wave of tiles that lose their owner, or that
 //     players enter for the first time, reaches the coordination store and the authority at a rate.
 //
-// The actions of each actor (ActRate) are refused above their rate and not delayed. Stats and Hooks.Shaped count both.
+// The actions of each actor (ActRate) are refused above their rate and not delayed. Stats count both; a
+// LimitError in DoneInfo.Err says of whom.
 // Rates are of one gateway: with several, a tile gets the sum.
 //
 // # Failures

@@ -205,7 +205,7 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, del
 	if err := validateMove(&in); err != nil {
 		return 0, delivery{}, err
 	}
-	info := ShapeInfo{Scope: ScopeActor, Kind: Move, Tile: in.Tile, Actor: in.Actor}
+	info := LimitError{Scope: ScopeActor, Kind: Move, Tile: in.Tile, Actor: in.Actor}
 	wait, ok := g.moves.take(in.Actor)
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return 0, delivery{}, err
@@ -272,7 +272,7 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 		return Artifact{}, delivery{}, err
 	}
 	wait, ok := g.acts.take(a.Actor)
-	info := ShapeInfo{Scope: ScopeActor, Kind: Act, Tile: a.Tile, Actor: a.Actor}
+	info := LimitError{Scope: ScopeActor, Kind: Act, Tile: a.Tile, Actor: a.Actor}
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return Artifact{}, delivery{}, err
 	}
@@ -341,7 +341,7 @@ func (g *Gateway) Outcome(ctx context.Context, actor, actionID string) (Artifact
 		return Artifact{}, err
 	}
 	wait, ok := g.acts.take(actor)
-	if err := g.shape(ctx, ShapeInfo{Scope: ScopeActor, Kind: Ask, Actor: actor}, wait, ok); err != nil {
+	if err := g.shape(ctx, LimitError{Scope: ScopeActor, Kind: Ask, Actor: actor}, wait, ok); err != nil {
 		return Artifact{}, err
 	}
 	art, err := g.ledger.Lookup(ctx, actionID)

@@ -23,7 +23,6 @@ type Hooks struct {
 	Admitted func(AdmitInfo)  // an Admit was answered
 	Settled  func(SettleInfo) // a Resolve or Abandon was answered
 	Done     func(DoneInfo)   // an intent left the gateway, with an outcome or an error
-	Shaped   func(ShapeInfo)  // an intent waited for its turn, or was refused one
 	Swept    func(SweepInfo)  // a sweep ended
 }
 
@@ -59,16 +58,6 @@ type DoneInfo struct {
 	Resubmits int            // submissions after the first, at most 1
 	Took      time.Duration
 	Err       error
-}
-
-// ShapeInfo describes an intent above a rate.
-type ShapeInfo struct {
-	Scope   Scope
-	Kind    Kind
-	Tile    fence.TileID
-	Actor   string
-	Wait    time.Duration // until its turn
-	Refused bool          // it was not sent: the wait was too long, or its caller left
 }
 
 // SweepInfo describes one sweep over pending actions.

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/lru"
 )
 
@@ -92,12 +91,12 @@ func reserve(b *rate.Limiter, longest time.Duration) (wait time.Duration, ok boo
 	return wait, true
 }
 
-// turns shapes a burst of take-overs. A tile whose owner could not be found or reached is in doubt. To look for its
+// turns shapes a burst of take-overs. A tile whose owner could not be found or reached is suspect. To look for its
 // owner again, and to begin it if it has none, takes a turn; the intents of a tile share one. So the tiles of a
 // process that died come to the coordination store and the authority at a rate, not all at once.
 //
-// An actor who makes many tiles take turns, such as one who names tiles without an owner, has only those that are there
-// at once: who makes few is in front while turns have to be waited for.
+// An actor that makes many tiles take turns, such as one that names tiles without an owner, has only the turns that are
+// free at once: while turns have to be waited for, actors that make few go first.
 type turns struct {
 	longest time.Duration // wait
 	bucket  *rate.Limiter
@@ -107,13 +106,13 @@ type turns struct {
 	actors *lru.Map[string, *rate.Limiter] // a token for each turn that an actor has without waiting
 }
 
-// fewTurns is how many turns an actor may cause before those who cause fewer are in front: a player who walks causes
-// one in seconds, also where no tile is owned.
+// fewTurns is how many turns an actor may cause before actors that cause fewer go first: a player that walks causes one
+// in some seconds, also where no tile is owned.
 var fewTurns = Rate{PerSecond: 1, Burst: 16}
 
 type turn struct {
 	at      time.Time // of the last turn; it may be yet to come
-	doubted bool      // the next look-up takes a turn
+	suspect bool      // the next look-up takes a turn
 }
 
 // turnShared is for how long the intents of a tile share its turn.
@@ -126,18 +125,18 @@ func newTurns(r Rate, longest time.Duration, tiles int) *turns {
 		actors: lru.New[string, *rate.Limiter](tiles)}
 }
 
-// doubt says that a tile's owner could not be found or reached.
-func (t *turns) doubt(id fence.TileID) {
+// suspect notes that a tile's owner could not be found or reached.
+func (t *turns) suspect(id fence.TileID) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, _ := t.tiles.Get(id)
-	t.tiles.Put(id, turn{at: last.at, doubted: true})
+	t.tiles.Put(id, turn{at: last.at, suspect: true})
 }
 
-// trust says that a tile's owner has answered.
+// trust notes that a tile's owner has answered.
 func (t *turns) trust(id fence.TileID) {
 	if t == nil {
 		return
@@ -154,7 +153,7 @@ func (t *turns) trust(id fence.TileID) {
 	}
 }
 
-// take takes a turn for a tile if it is in doubt. Otherwise, or if it has a turn already, nothing is waited for.
+// take takes a turn for a tile that is suspect. Otherwise, or if it has a turn already, nothing is waited for.
 func (t *turns) take(id fence.TileID, actor string) (wait time.Duration, ok bool) {
 	if t == nil {
 		return 0, true
@@ -164,7 +163,7 @@ func (t *turns) take(id fence.TileID, actor string) (wait time.Duration, ok bool
 	last, _ := t.tiles.Get(id)
 	now := time.Now()
 	switch {
-	case !last.doubted:
+	case !last.suspect:
 		return 0, true
 	case last.shared(now):
 		return max(0, last.at.Sub(now)), true
@@ -179,31 +178,31 @@ func (t *turns) take(id fence.TileID, actor string) (wait time.Duration, ok bool
 		longest = 0
 	}
 	if wait, ok = reserve(t.bucket, longest); ok {
-		t.tiles.Put(id, turn{at: now.Add(wait), doubted: true})
+		t.tiles.Put(id, turn{at: now.Add(wait), suspect: true})
 	}
 	return wait, ok
 }
 
-// shape waits for the turn of an intent, and reports to the hook and the counts what it did. Its error is a
-// *LimitError.
-func (g *Gateway) shape(ctx context.Context, i ShapeInfo, wait time.Duration, ok bool) error {
+// shape waits for the turn of an intent, and counts it. If the intent is refused, its error is limit with the time
+// after which there would be a turn.
+func (g *Gateway) shape(ctx context.Context, limit LimitError, wait time.Duration, ok bool) error {
 	if wait == 0 && ok {
 		return nil
 	}
-	i.Wait, i.Refused = wait, !ok
 	if ok {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			i.Refused = true // its caller has left
+			ok = false // its caller has left
 		}
 	}
-	g.counts.shaped(i)
-	hook.Call(g.cfg.Hooks.Shaped, i)
-	if i.Refused {
-		return &LimitError{Actor: i.Actor, Kind: i.Kind, Tile: i.Tile, Scope: i.Scope, RetryAfter: wait}
+	g.counts.shaped(limit.Scope, wait, !ok)
+	if ok {
+		return nil
 	}
-	return nil
+	refused := limit // which so escapes to the heap only here
+	refused.RetryAfter = wait
+	return &refused
 }

@@ -26,7 +26,6 @@ type crowd struct {
 	began   time.Time
 	sent    []time.Duration // when intents reached a tile, since began
 	refused []*admission.LimitError
-	infos   []admission.ShapeInfo
 	acted   map[fence.TileID]bool // tiles that an action has reached
 }
 
@@ -47,19 +46,12 @@ func (c *crowd) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {
 	return fence.Owner{Tile: id, Epoch: 1, Contact: "a"}, nil
 }
 
-func (c *crowd) hook(i admission.ShapeInfo) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.infos = append(c.infos, i)
-}
-
 // gateway is a gateway in front of the crowd's world.
 func (c *crowd) gateway(t *testing.T, cfg admission.GatewayConfig, owners route.OwnerReader) *admission.Gateway {
 	t.Helper()
 	r := newRig(t, nil)
 	router, err := route.NewRouter(new(route.Table), owners, nil)
 	require.NoError(t, err)
-	cfg.Hooks.Shaped = c.hook
 	gate, err := admission.NewGateway(r.ledger, router, c, admission.ClientPrices, &cfg)
 	require.NoError(t, err)
 	return gate
@@ -102,10 +94,6 @@ func (c *crowd) assertShape(t *testing.T, scope admission.Scope, got admission.S
 	assert.EqualValues(t, delayed, got.Delayed)
 	assert.EqualValues(t, n-burst-delayed, got.Refused)
 	assert.Equal(t, every*time.Duration(delayed*(delayed+1)/2), got.Waited)
-	assert.Len(t, c.infos, n-burst, "the hook saw each")
-	for _, i := range c.infos {
-		assert.Equal(t, scope, i.Scope)
-	}
 }
 
 func TestBurstOfAnActorIsSmoothed(t *testing.T) {
@@ -207,7 +195,7 @@ func TestActionWithoutATurnIsPending(t *testing.T) {
 	})
 }
 
-// A tile whose owner cannot be reached is in doubt until it answers: the look for another owner takes a turn.
+// A tile whose owner cannot be reached is suspect until it answers: the look for another owner takes a turn.
 func TestTakeoversTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &admission.GatewayConfig{TakeoverRate: admission.Rate{PerSecond: 1, Burst: 1}})
@@ -223,7 +211,7 @@ func TestTakeoversTakeTurns(t *testing.T) {
 		require.ErrorIs(t, move(here+1), admission.ErrLimited, "its turn is a second away")
 		r.world.down = false
 		require.NoError(t, move(here))
-		require.NoError(t, move(here), "it is not in doubt any more")
+		require.NoError(t, move(here), "it is not suspect any more")
 		time.Sleep(time.Second)
 		require.NoError(t, move(here+1))
 		assert.Zero(t, r.gate.Stats().Takeovers.Delayed)

@@ -48,22 +48,22 @@ type counters struct {
 	Stats
 }
 
-func (c *counters) shaped(i ShapeInfo) {
+func (c *counters) shaped(scope Scope, wait time.Duration, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := &c.Actors
-	switch i.Scope {
+	switch scope {
 	case ScopeTile:
 		n = &c.Tiles
 	case ScopeTakeover:
 		n = &c.Takeovers
 	}
-	if i.Refused {
+	if refused {
 		n.Refused++
 		return
 	}
 	n.Delayed++
-	n.Waited += i.Wait
+	n.Waited += wait
 }
 
 func (c *counters) add(info DoneInfo) {

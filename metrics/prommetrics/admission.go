@@ -14,7 +14,6 @@ func (m *Metrics) Admission(h *admission.Hooks) {
 	hook.Attach(&h.Admitted, a.Admitted)
 	hook.Attach(&h.Settled, a.Settled)
 	hook.Attach(&h.Done, a.Done)
-	hook.Attach(&h.Shaped, a.Shaped)
 	hook.Attach(&h.Swept, a.Swept)
 }
 
@@ -22,9 +21,6 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 	intent := histograms(m, "admission_intent_seconds", "Intents from their coming to their outcome or error.", quick,
 		"kind", admission.Move, admission.Act)
 	replayed := counter(m, "admission_replayed_total", "Intents whose outcome the ledger had already.")
-	wait := histograms(m, "admission_shaped_wait_seconds",
-		"Waits of intents above a rate that were not refused.", quick,
-		"scope", admission.ScopeActor, admission.ScopeTile, admission.ScopeTakeover)
 	sweep := histogram(m, "admission_sweep_seconds", "Sweeps over pending actions.", slow)
 	swept := counters(m, "admission_swept_total",
 		"Pending actions that sweeps picked up; those of them now terminal, of "+
@@ -39,11 +35,6 @@ func admissionHooks(m *Metrics) *admission.Hooks {
 			seconds(intent.of(i.Kind), i.Took)
 			if i.Replayed {
 				replayed.Inc()
-			}
-		},
-		Shaped: func(i admission.ShapeInfo) {
-			if !i.Refused {
-				seconds(wait.of(i.Scope), i.Wait)
 			}
 		},
 		Swept: func(i admission.SweepInfo) {
