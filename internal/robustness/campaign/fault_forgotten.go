@@ -111,9 +111,10 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 	err = errors.Join(err, r.pause(twin.proc), r.loseCopy(v.Replica), r.putBack(ctx, v.tile, history.GrantOf(older)))
 	r.supervisor.returned(v.tile, v.owner)
 	err = errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT), r.promoteAgain(ctx, v.Shard),
-		r.awaitCommits(ctx, v.tile, older.Contact))
-	time.Sleep(time.Duration(r.rng.Int64N(int64(10 * tick))))                     // it answers
-	if o, err := r.Store.Owner(ctx, v.tile); err == nil && o.Epoch == row.Epoch { // it may have gone above it already
+		r.awaitCommits(ctx, v.tile, twin.contact))
+	time.Sleep(time.Duration(r.rng.Int64N(int64(10 * tick)))) // it answers
+	// It may have gone above it already; or the third has taken the tile, while the other two slept.
+	if o, err := r.Store.Owner(ctx, v.tile); err == nil && o.Epoch == row.Epoch && o.Contact == older.Contact {
 		if err := r.putBack(ctx, v.tile, history.GrantOf(row)); err != nil {
 			return err
 		}
@@ -121,21 +122,21 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 	return errors.Join(err, twin.proc.Signal(syscall.SIGCONT))
 }
 
-// awaitCommits waits until a tile's owner at a contact has committed since this was called.
-func (r *run) awaitCommits(ctx context.Context, id fence.TileID, contact string) error {
-	var first fence.Position
-	return serverfault.Await(ctx, r.cfg.ServeWithin, fmt.Sprintf("%s commits to tile %s", contact, id), func() error {
+// awaitCommits waits until a tile's owner has committed since this was called, which is not the one at a contact.
+func (r *run) awaitCommits(ctx context.Context, id fence.TileID, but string) error {
+	var first fence.Owner
+	return serverfault.Await(ctx, r.cfg.ServeWithin, "an owner commits to tile "+id.String(), func() error {
 		o, err := r.Store.Owner(ctx, id)
 		switch {
 		case err != nil:
 			return err
-		case o.Contact != contact:
+		case !o.Present() || o.Contact == but:
 			return fmt.Errorf("the tile is %s's under epoch %d", o.Contact, o.Epoch)
-		case first.IsZero():
-			first = o.Position
+		case first.Contact != o.Contact:
+			first = o
 		}
-		if o.Position == first {
-			return fmt.Errorf("it has not since %s", first)
+		if o.Position == first.Position {
+			return fmt.Errorf("%s has not since %s", o.Contact, first.Position)
 		}
 		return nil
 	})
