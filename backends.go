@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 
 	"github.com/tilefence/tilefence/admission"
@@ -110,6 +111,23 @@ func (b *Backends) exists(more func(fence.TileID) error) func(fence.TileID) erro
 		}
 		return more(id)
 	}
+}
+
+// checked are the further back ends of the game that keep a world.
+func checked(b *Backends, others ...any) []any {
+	for _, c := range b.Checked {
+		others = append(others, c)
+	}
+	return others
+}
+
+// statsOf are the Stats of a membership; nil if it has none. It links nothing that memberships are made of.
+func statsOf(m route.Membership) any {
+	method := reflect.ValueOf(m).MethodByName("Stats")
+	if !method.IsValid() || method.Type().NumIn() != 0 || method.Type().NumOut() != 1 {
+		return nil
+	}
+	return method.Call(nil)[0].Interface()
 }
 
 // warnOpen says that a server without keys believes everybody.

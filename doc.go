@@ -44,6 +44,7 @@
 //   - relay: Relay holds the watchers' WebSockets. relay/relayclient: a client; relay/relayjs: one for
 //     browsers.
 //   - admission: AdmissionLedger for what spends, Gateway. admission/gatewayws: the players' WebSockets.
+//   - inspect: a page on the tiles of a TileServer. metrics/prommetrics: figures for Prometheus.
 //   - admission/match: matchmaking, from "find a match" to a seat on a tile that serves.
 //
 // Back ends are packages of their own, each named for what it wraps and what it is, such as fence/redisfence and

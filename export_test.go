@@ -4,7 +4,7 @@ import "time"
 
 // SetPatience makes the server miss bridges and checkpointers after d. Call it before Run.
 func (s *TileServer) SetPatience(d time.Duration) {
-	s.consumerHealth.after, s.consumerHealth.silent = d, 3*d
+	s.consumers.After, s.consumers.Silent = d, 3*d
 }
 
 // SetStopping makes the server believe that it is stopping.

@@ -13,7 +13,10 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/address"
+	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/taskgroup"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehttp"
@@ -59,7 +62,7 @@ type GatewayServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type GatewayServer struct {
-	loop // that looks at its health
+	watched
 
 	addr    string
 	cfg     GatewayServerConfig
@@ -71,9 +74,7 @@ type GatewayServer struct {
 	clients *gatewayws.Handler
 	keyed   bool
 
-	unreached, unrouted rising
-	conditions          conditions
-	worlds              *worlds
+	unreached, unrouted health.Rising
 
 	ran atomic.Bool
 }
@@ -101,15 +102,15 @@ func NewGatewayServer(
 	}
 	c.Gateway.Allow = b.exists(c.Gateway.Allow)
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
-	g.conditions.of(b.Ledger)
-	g.conditions.more(b.Checked)
-	g.worlds = newWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger))
-	members := new(contactHolders)
-	g.table = &route.Table{Known: members.lives}
-	if g.member, err = b.Members.Join(gatewayPrefix+addr, g.table, c.Logger, members.changed); err != nil {
+	g.conditions.Of(b.Ledger)
+	g.conditions.More(b.Checked)
+	g.worlds = health.NewWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger))
+	members := new(address.Holders)
+	g.table = &route.Table{Known: members.Lives}
+	if g.member, err = b.Members.Join(address.GatewayPrefix+addr, g.table, c.Logger, members.Changed); err != nil {
 		return nil, err
 	}
-	if g.router, err = route.NewRouter(g.table, b.Store, &route.RouterConfig{Known: members.lives}); err != nil {
+	if g.router, err = route.NewRouter(g.table, b.Store, &route.RouterConfig{Known: members.Lives}); err != nil {
 		return nil, err
 	}
 	if g.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
@@ -163,19 +164,25 @@ func (c *GatewayServerConfig) withDefaults() (GatewayServerConfig, error) {
 	return d, nil
 }
 
-// Router is the routing of the gateway, for its figures.
-func (g *GatewayServer) Router() *route.Router { return g.router }
+// Members are the processes that the gateway knows to be alive, itself included while it runs.
+func (g *GatewayServer) Members() []route.Member { return g.member.Members() }
 
-// Members is the gateway's part in the gossip, for its figures.
-func (g *GatewayServer) Members() route.Membership { return g.member }
+// GatewayServerStats are the figures of a gateway.
+type GatewayServerStats struct {
+	Gateway admission.Stats
+	Router  route.Stats      // of how it finds the tiles' owners
+	Peers   tilehttp.Stats   // of its connections to tile servers
+	Table   route.TableStats // of what it has learned of the tiles' owners
+	Gossip  any              // the Stats of what Backends.Members has joined, as gossip.Stats; nil: it has none
+}
 
-// Table is what the gateway has learned of the tiles' owners, for its figures.
-func (g *GatewayServer) Table() *route.Table { return g.table }
+// Stats returns the gateway's figures.
+func (g *GatewayServer) Stats() GatewayServerStats {
+	return GatewayServerStats{Gateway: g.gateway.Stats(), Router: g.router.Stats(), Peers: g.peers.Stats(),
+		Table: g.table.Stats(), Gossip: statsOf(g.member)}
+}
 
-// Peers are the gateway's connections to tile servers, for their figures.
-func (g *GatewayServer) Peers() *tilehttp.Client { return g.peers }
-
-// Gateway is the gateway itself, for its figures and for intents that come another way than over a WebSocket.
+// Gateway is the gateway itself, for intents that come another way than over a WebSocket.
 func (g *GatewayServer) Gateway() *admission.Gateway { return g.gateway }
 
 // Clients are the clients' connections, to end sessions.
@@ -195,25 +202,25 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.worlds.first(ctx); err != nil {
+	if err := g.worlds.First(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	g.cfg.Logger.Info("gateway listens", "addr", l.Addr().String())
-	c := newTaskGroup(ctx)
-	c.onStop("peers", func(by time.Time) {
+	c := taskgroup.New(ctx, taskgroup.ForPart)
+	c.OnStop("peers", func(by time.Time) {
 		g.drain(ctx, by, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)
 	})
-	c.start("membership", g.member.Run)
-	c.start("gateway", g.gateway.Run)
-	c.start("conditions", g.conditions.watch)
-	c.start("worlds", g.worlds.watch)
-	c.start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients, g.cfg.Logger) })
-	c.start("health", func(ctx context.Context) error { return logHealth(ctx, g.cfg.Logger, g) })
-	c.onStop("clients", func(by time.Time) {
+	c.Start("membership", g.member.Run)
+	c.Start("gateway", g.gateway.Run)
+	c.Start("conditions", g.conditions.Watch)
+	c.Start("worlds", g.worlds.Watch)
+	c.Start("listener", func(ctx context.Context) error { return g.cfg.Web.serve(ctx, l, g.clients, g.cfg.Logger) })
+	c.Start("health", func(ctx context.Context) error { return g.loop.Log(ctx, g.cfg.Logger, g.problems) })
+	c.OnStop("clients", func(by time.Time) {
 		g.drain(ctx, by, "intents were under way when the gateway ended", g.clients.Drain)
 	})
-	c.wait(ctx)
-	return c.stop(stopBy(ctx))
+	c.Wait(ctx)
+	return c.Stop(taskgroup.StopBy(ctx, StopTimeout))
 }
 
 // drain gives part of the gateway DrainTimeout to finish, until by at most.
@@ -229,9 +236,9 @@ func (g *GatewayServer) drain(
 
 // spawnOn names the tile server that begins a tile without an owner.
 func (g *GatewayServer) spawnOn(_ context.Context, id fence.TileID) (string, error) {
-	servers := tileServers(g.member, "")
+	servers := address.TileServers(g.member, "")
 	if len(servers) == 0 {
 		return "", &route.NoRouteError{Tile: id}
 	}
-	return preferred(id, servers)[0], nil
+	return address.Preferred(id, servers)[0], nil
 }

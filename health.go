@@ -1,18 +1,14 @@
 package tilefence
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/internal/health"
 )
 
 // Problem is something that keeps a server from doing its work. Plane and What are fixed texts, for alerts to match;
@@ -92,286 +88,98 @@ func answerProbe(w http.ResponseWriter, problems []string) {
 	}{len(problems) == 0, problems}) // the prober has gone
 }
 
-// hangsAfter is for how long a server's loop, which comes round every second, must have stood until it hangs: longer
-// than any pause of a machine that recovers.
-const hangsAfter = 30 * time.Second
-
-// loop is when a server's loop last came round. It passes all locks that Health takes, and so those of every tile.
-type loop struct{ last atomic.Pointer[time.Time] }
-
-func (l *loop) round() {
-	now := time.Now()
-	l.last.Store(&now)
+// watched is what the servers have in common of what their Health reports. Its methods are not exported: servers embed
+// it.
+type watched struct {
+	loop       health.Loop       // that looks at its health
+	conditions health.Conditions // of its back ends
+	worlds     *health.Worlds
 }
 
-// ends says that the loop does not run any more.
-func (l *loop) ends() { l.last.Store(nil) }
+func (w *watched) hangs() time.Duration { return w.loop.Hangs() }
 
-// hangs is for how long the loop has hung; zero: it runs, or is not meant to.
-func (l *loop) hangs() time.Duration {
-	if last := l.last.Load(); last != nil && time.Since(*last) > hangsAfter {
-		return time.Since(*last)
-	}
-	return 0
-}
-
-// Shorter problems are not reported: a failover of a shard takes a second or two.
-const (
-	troubleAfter = 2 * time.Second
-	lookEvery    = time.Second      // for the log
-	remindEvery  = 30 * time.Second // of a problem that stays
-)
-
-// logHealth logs the problems of a server when they begin, every half minute while they last, and when they have ended,
-// until ctx does.
-func logHealth(ctx context.Context, log *slog.Logger, h interface {
-	Healthy
-	round()
-	ends()
-}) error {
-	h.round()
-	defer h.ends()
-	type seen struct{ first, said time.Time }
-	known := map[[2]string]seen{}
-	for wait.For(ctx, lookEvery) {
-		h.round()
-		now, present := time.Now(), map[[2]string]bool{}
-		for _, p := range h.Health() {
-			k := [2]string{p.Plane, p.What}
-			present[k] = true
-			s, old := known[k]
-			if !old {
-				s.first = now
-			}
-			if now.Sub(s.said) >= remindEvery {
-				s.said = now
-				log.Warn(p.What, "plane", p.Plane, "tiles", p.Tiles, "tile", p.Tile, "for", p.For, "detail", p.Detail)
-			}
-			known[k] = s
-		}
-		for k, s := range known {
-			if !present[k] {
-				log.Info("no longer: "+k[1], "plane", k[0], "after", now.Sub(s.first).Round(time.Second))
-				delete(known, k)
-			}
-		}
-	}
-	return nil
-}
-
-// problems collects what is wrong, the tiles of one problem together.
-type problems []Problem
-
-func (all *problems) add(plane, what string, id fence.TileID, since time.Duration) {
-	for i := range *all {
-		p := &(*all)[i]
-		if p.Plane == plane && p.What == what {
-			p.Tiles++
-			if since > p.For {
-				p.Tile, p.For = id, since
-			}
-			return
-		}
-	}
-	p := Problem{Plane: plane, What: what, Tile: id, For: since}
-	if id != 0 {
-		p.Tiles = 1
-	}
-	*all = append(*all, p)
-}
-
-// detail says more of the tile that a problem names, unless it says something already.
-func (all problems) detail(what, text string) {
-	for i := range all {
-		if all[i].What == what && all[i].Detail == "" {
-			all[i].Detail = text
-		}
-	}
-}
-
-// rising notices that a count of failures has risen lately. The zero value is ready; it is safe for concurrent use.
-type rising struct {
-	mu    sync.Mutex
-	known bool
-	count uint64
-	begun time.Time // when it began to rise
-	last  time.Time // when it last rose
-}
-
-// tooMany is which part of its ticks a tile may miss.
-const tooMany = 0.3
-
-// calm is for how long a count must stay for the failures to be over.
-const calm = 5 * time.Second
-
-// lately is for how long the count has been rising; zero: it is not.
-func (r *rising) lately(count uint64) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := time.Now()
-	if over := now.Sub(r.last) >= calm; r.known && count != r.count {
-		if over {
-			r.begun = now
-		}
-		r.last = now
-	} else if over {
-		r.begun = time.Time{}
-	}
-	r.known, r.count = true, count
-	if r.begun.IsZero() {
-		return 0
-	}
-	return max(now.Sub(r.begun), 1)
-}
-
-// Health says what is wrong with the server's tiles.
-func (s *TileServer) Health() []Problem {
-	var all problems
-	for _, t := range s.host.Status() {
-		tileHealth(&t, s.cfg.Host.Tile.SuspectAfter, &all)
-	}
-	s.flapping.add(&all)
-	s.conditions.add(&all)
-	s.worlds.add(&all)
-	if missing := s.consumerHealth.missing.Load(); missing != nil {
-		all = append(all, *missing...)
+// shown are problems as users of this package see them.
+func shown(found health.Problems) (all []Problem) {
+	for _, p := range found {
+		all = append(all, Problem(p))
 	}
 	return all
 }
 
-// acquiring is what a tile waits for in each state on the way to its owner.
-var acquiring = map[tile.State]string{
-	tile.Claiming:   "the authority gives no epoch",
-	tile.Replaying:  "the history of tiles is not read",
-	tile.Installing: "replicas do not confirm an epoch",
-}
+// Health says what is wrong with the server's tiles.
+func (s *TileServer) Health() []Problem { return shown(s.problems()) }
 
-// tileHealth adds what is wrong with a tile.
-func tileHealth(t *tile.Status, suspectAfter time.Duration, all *problems) {
-	trouble := func(plane, what string, since time.Duration) {
-		if since > troubleAfter {
-			all.add(plane, what, t.Tile, since)
-		}
+func (s *TileServer) problems() (all health.Problems) {
+	for _, t := range s.host.Status() {
+		all.Tile(&t, s.cfg.Host.Tile.SuspectAfter)
 	}
-	in := time.Since(t.Since)
-	switch t.State {
-	case tile.Serving, tile.Draining:
-		switch {
-		case t.Pending:
-			trouble("ticks", "tiles are frozen: the coordination store, the journal or replicas do not confirm batches",
-				time.Since(t.Frozen))
-		case t.Dilation > 1:
-			all.add("ticks", "time is dilated: the rules or this machine are too slow", t.Tile, 0)
-		case t.Missing > tooMany:
-			all.add("ticks", "ticks are missed: the rules or this machine are too slow", t.Tile, 0)
-		}
-		if t.StreamFull {
-			all.add("ticks", "tiles are stalled: their stream is full and no snapshot covers it", t.Tile, 0)
-		}
-	case tile.Healing:
-		trouble("ticks", "the history of tiles is being repaired", in)
-	case tile.Following:
-		if t.Silent > max(3*suspectAfter, 10*time.Second) {
-			all.add("take-overs", "tiles have a silent owner, or none, and nobody takes them", t.Tile, t.Silent)
-		}
-	default:
-		if what, ok := acquiring[t.State]; ok && t.Ended == nil {
-			trouble("take-overs", what, in)
-		}
-	}
-	failed(t, all)
-}
-
-// failed adds why a tile does not run.
-func failed(t *tile.Status, all *problems) {
-	switch {
-	case t.Quarantine != nil:
-		const what = "tiles are quarantined: an operator must decide how they go on"
-		all.add("rules", what, t.Tile, time.Since(t.Since))
-		all.detail(what, t.Quarantine.Error()+"; see tilectl quarantine")
-	case t.Ended != nil:
-		const what = "tiles are not served: what runs them ends, and is begun again"
-		all.add("take-overs", what, t.Tile, 0)
-		all.detail(what, t.Ended.Error())
-	case t.Failure != nil && (t.State == tile.Stopped || time.Since(t.FailedAt) < 30*time.Second):
-		all.add("rules", "the game's rules fail", t.Tile, 0)
-		all.detail("the game's rules fail", t.Failure.Error())
-	}
+	s.flapping.Add(&all)
+	s.conditions.Add(&all)
+	s.worlds.Add(&all)
+	s.consumers.Add(&all)
+	return all
 }
 
 // Health says what is wrong with the way to tile servers.
-func (g *GatewayServer) Health() []Problem {
-	var all problems
+func (g *GatewayServer) Health() []Problem { return shown(g.problems()) }
+
+func (g *GatewayServer) problems() (all health.Problems) {
 	peers := g.peers.Stats()
-	if since := g.unreached.lately(peers.Failed + peers.Broken); since > troubleAfter {
-		all.add("intents", "connections to tile servers fail", 0, since)
-	}
-	g.conditions.add(&all)
-	g.worlds.add(&all)
+	all.Trouble("intents", "connections to tile servers fail", 0, g.unreached.Lately(peers.Failed+peers.Broken))
+	g.conditions.Add(&all)
+	g.worlds.Add(&all)
 	// A tile without an owner is no fault of the gateway: a player may name any tile.
-	if since := g.unrouted.lately(g.router.Stats().Unread); since > troubleAfter {
-		all.add("intents", "the coordination store does not answer who owns tiles", 0, since)
-	}
+	unread := g.unrouted.Lately(g.router.Stats().Unread)
+	all.Trouble("intents", "the coordination store does not answer who owns tiles", 0, unread)
 	return all
 }
 
 // Health says what is wrong with delivery.
-func (s *BridgeServer) Health() []Problem {
-	var all problems
-	s.conditions.add(&all)
-	s.worlds.add(&all)
+func (s *BridgeServer) Health() []Problem { return shown(s.problems()) }
+
+func (s *BridgeServer) problems() (all health.Problems) {
+	s.conditions.Add(&all)
+	s.worlds.Add(&all)
 	st := s.bridge.Stats()
-	if since := s.failing.lately(st.StoreFailures); since > troubleAfter {
-		all.add("delivery", "the coordination store is not read", 0, since)
+	all.Trouble("delivery", "the coordination store is not read", 0, s.failing.Lately(st.StoreFailures))
+	all.Trouble("delivery", "fan-out does not take batches", 0, s.unpublished.Lately(st.PublishFailures))
+	if st.Backlog > 0 {
+		all.Trouble("delivery", "batches wait to be delivered", 0, st.Lag)
 	}
-	if since := s.unpublished.lately(st.PublishFailures); since > troubleAfter {
-		all.add("delivery", "fan-out does not take batches", 0, since)
-	}
-	if st.Backlog > 0 && st.Lag > troubleAfter {
-		all.add("delivery", "batches wait to be delivered", 0, st.Lag)
-	}
-	return append(all, sharing(s.share.Stats().LastBeat, "delivery")...)
+	all.Sharing(s.share.Stats().LastBeat, "delivery")
+	return all
 }
 
 // Health says what is wrong with the views that the relay serves.
-func (r *RelayServer) Health() []Problem {
-	var all problems
-	r.conditions.add(&all)
-	r.worlds.add(&all)
+func (r *RelayServer) Health() []Problem { return shown(r.problems()) }
+
+func (r *RelayServer) problems() (all health.Problems) {
+	r.conditions.Add(&all)
+	r.worlds.Add(&all)
 	st := r.relay.Stats()
-	if since := r.failing.lately(st.RepairsFailed + st.MarksFailed); since > troubleAfter {
-		all.add("views", "the coordination store is not read", 0, since)
-	}
-	if since := r.stale.lately(st.Stale); since > troubleAfter {
-		all.add("views", "this relay is behind its clients", 0, since)
-	}
-	if since := r.forged.lately(st.Forged); since > 0 {
-		all.add("views", "frames of epochs that the coordination store does not know arrive: something other than a "+
+	all.Trouble("views", "the coordination store is not read", 0, r.failing.Lately(st.RepairsFailed+st.MarksFailed))
+	all.Trouble("views", "this relay is behind its clients", 0, r.stale.Lately(st.Stale))
+	if since := r.forged.Lately(st.Forged); since > 0 {
+		all.Add("views", "frames of epochs that the coordination store does not know arrive: something other than a "+
 			"bridge publishes on the fan-out", 0, since)
 	}
 	r.hearing.Lock()
 	defer r.hearing.Unlock()
-	if since := r.deaf.lately(st.FramesIn, st.Caught, time.Now()); since > 0 {
-		all.add("views", "no frames arrive, and clients are seconds late: no bridge runs, or it has another fan-out",
+	if since := r.deaf.Lately(st.FramesIn, st.Caught, time.Now()); since > 0 {
+		all.Add("views", "no frames arrive, and clients are seconds late: no bridge runs, or it has another fan-out",
 			0, since)
 	}
 	return all
 }
 
 // Health says what is wrong with checkpoints. It takes time in proportion to the number of tiles.
-func (s *CheckpointServer) Health() []Problem {
-	var all problems
-	s.worlds.add(&all)
-	if st := s.checkpointer.Stats(); st.Lag > time.Minute {
-		all.add("checkpoints", "tiles are not copied to the durable store", st.LagTile, st.Lag)
-	}
-	return append(all, sharing(s.share.Stats().LastBeat, "checkpoints")...)
-}
+func (s *CheckpointServer) Health() []Problem { return shown(s.problems()) }
 
-// sharing says that a worker cannot reach the list of those that it shares tiles with. beat is the last answer.
-func sharing(beat time.Time, plane string) (all problems) {
-	if since := time.Since(beat); !beat.IsZero() && since > 10*time.Second {
-		all.add(plane, "the list of workers that share the tiles is not reached: nothing moves between them", 0, since)
+func (s *CheckpointServer) problems() (all health.Problems) {
+	s.worlds.Add(&all)
+	if st := s.checkpointer.Stats(); st.Lag > time.Minute {
+		all.Add("checkpoints", "tiles are not copied to the durable store", st.LagTile, st.Lag)
 	}
+	all.Sharing(s.share.Stats().LastBeat, "checkpoints")
 	return all
 }

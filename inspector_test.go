@@ -14,16 +14,17 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
 )
 
-// inspect mounts an inspector as a game would, for who has the password.
-func inspect(
-	t *testing.T, s *tilefence.TileServer, b tilefence.Backends, cfg *tilefence.InspectorConfig,
-) (ask func(method, path string) (int, string), client *tilefence.InspectorClient) {
+// inspected mounts an inspector as a game would, for who has the password.
+func inspected(
+	t *testing.T, s *tilefence.TileServer, b tilefence.Backends, cfg *inspect.Config,
+) (ask func(method, path string) (int, string), client *inspect.Client) {
 	t.Helper()
-	page, err := tilefence.NewInspector(s, b, func(r *http.Request) error {
+	page, err := inspect.New(s, b.Log, func(r *http.Request) error {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			return errors.New("no password")
 		}
@@ -38,7 +39,7 @@ func inspect(
 	require.NoError(t, err)
 	require.Equal(t, http.StatusForbidden, refused.StatusCode)
 	_ = refused.Body.Close()
-	client = &tilefence.InspectorClient{URL: site.URL + "/inspect",
+	client = &inspect.Client{URL: site.URL + "/inspect",
 		Header: http.Header{"Authorization": {"Bearer secret"}}}
 	ask = func(method, path string) (int, string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, site.URL+"/inspect/"+path, nil)
@@ -75,7 +76,7 @@ func TestInspector(t *testing.T) {
 	decode := func(_ fence.TileID, snapshot []byte) (any, error) {
 		return map[string]int{"rings": int(snapshot[0])}, nil
 	}
-	reads, _ := inspect(t, first, b, &tilefence.InspectorConfig{Decode: decode})
+	reads, _ := inspected(t, first, b, &inspect.Config{Decode: decode})
 	status, page := reads("GET", "")
 	require.Equal(t, http.StatusOK, status)
 	require.Contains(t, page, "<table>")
@@ -108,7 +109,7 @@ func TestInspector(t *testing.T) {
 		assert.Equal(t, http.StatusNotFound, status, "it only reads")
 	}
 
-	controls, client := inspect(t, second, b, &tilefence.InspectorConfig{Control: true})
+	controls, client := inspected(t, second, b, &inspect.Config{Control: true})
 	status, _ = controls("PUT", "takeover?tile="+plaza.String())
 	require.Equal(t, http.StatusForbidden, status, "a page of another origin")
 	status, text = controls("POST", "takeover?tile="+plaza.String())
@@ -132,10 +133,10 @@ func TestInspectorArguments(t *testing.T) {
 	b := embedded(t)
 	s := tileServer(t, b, tilefence.TileServerConfig{})
 	anyone := func(*http.Request) error { return nil }
-	_, err := tilefence.NewInspector(nil, b, anyone, nil)
+	_, err := inspect.New(nil, b.Log, anyone, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = tilefence.NewInspector(s, b, nil, nil)
+	_, err = inspect.New(s, b.Log, nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = tilefence.NewInspector(s, tilefence.Backends{}, anyone, nil)
+	_, err = inspect.New(s, nil, anyone, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 }

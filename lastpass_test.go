@@ -30,7 +30,7 @@ func TestTheLastPassIsOverAllTiles(t *testing.T) {
 			b.Fanout = deaf{b.Fanout}
 			c := checkpointer(t, b)
 			run := start(t, c)
-			waittest.Until(t, func() bool { return !c.Share().Stats().LastBeat.IsZero() }, 10*time.Second,
+			waittest.Until(t, func() bool { return !c.Stats().Share.LastBeat.IsZero() }, 10*time.Second,
 				time.Millisecond)
 			time.Sleep(50 * time.Millisecond) // it has listed the tiles: none
 			play()()
@@ -46,13 +46,13 @@ func TestTheLastPassIsOverAllTiles(t *testing.T) {
 			first, second := checkpointer(t, b), checkpointer(t, b)
 			runs := []*running{start(t, first), start(t, second)}
 			for _, c := range []*tilefence.CheckpointServer{first, second} {
-				waittest.Until(t, func() bool { return c.Share().Stats().Members == 2 }, 20*time.Second,
+				waittest.Until(t, func() bool { return c.Stats().Share.Members == 2 }, 20*time.Second,
 					time.Millisecond)
 			}
 			stop := play()
-			waittest.Until(t, func() bool { return first.Share().Stats().Tiles+second.Share().Stats().Tiles == 1 },
+			waittest.Until(t, func() bool { return first.Stats().Share.Tiles+second.Stats().Share.Tiles == 1 },
 				20*time.Second, time.Millisecond)
-			if second.Share().Stats().Tiles == 1 {
+			if second.Stats().Share.Tiles == 1 {
 				runs[0], runs[1] = runs[1], runs[0]
 			}
 			require.NoError(t, runs[0].stop())

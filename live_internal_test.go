@@ -21,15 +21,15 @@ func TestALoopThatHangsIsNotLive(t *testing.T) {
 			}
 		}
 		expect(http.StatusOK)
-		s.round()
-		time.Sleep(hangsAfter)
+		s.loop.Round()
+		time.Sleep(30 * time.Second)
 		expect(http.StatusOK)
 		time.Sleep(time.Second)
 		expect(http.StatusServiceUnavailable)
-		s.round()
+		s.loop.Round()
 		expect(http.StatusOK)
 		time.Sleep(time.Hour)
-		s.ends()
+		s.loop.Ends()
 		expect(http.StatusOK)
 	})
 }

@@ -1,11 +1,8 @@
 package tilefence_test
 
 import (
-	"errors"
-
-	"github.com/tilefence/tilefence/internal/wait/waittest"
-
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -16,6 +13,8 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -70,7 +69,7 @@ func TestAQuarantinedTileIsSeen(t *testing.T) {
 		10*time.Second, 10*time.Millisecond)
 	g, err := b.Authority.Lookup(t.Context(), plaza)
 	require.NoError(t, err)
-	inspector, err := tilefence.NewInspector(servers[0], b, func(*http.Request) error { return nil }, nil)
+	inspector, err := inspect.New(servers[0], b.Log, func(*http.Request) error { return nil }, nil)
 	require.NoError(t, err)
 	w := httptest.NewRecorder()
 	inspector.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/tiles", nil))

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/taskgroup"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
 )
@@ -37,7 +39,7 @@ type RelayServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type RelayServer struct {
-	loop // that looks at its health
+	watched
 
 	addr  string
 	web   Web
@@ -47,12 +49,10 @@ type RelayServer struct {
 	log   *slog.Logger
 	ran   atomic.Bool
 
-	failing, stale, forged rising
-	conditions             conditions
-	worlds                 *worlds
+	failing, stale, forged health.Rising
 
 	hearing sync.Mutex
-	deaf    deaf // guarded by hearing
+	deaf    health.Deaf // guarded by hearing
 }
 
 // NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
@@ -88,8 +88,8 @@ func NewRelayServer(
 	}
 	server := &RelayServer{addr: addr, web: c.Web, tls: c.TLS, relay: r, log: c.Logger,
 		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
-	server.conditions.of(b.Fanout, c.Relay.Views)
-	server.worlds = newWorlds(b.Authority, c.Logger, nil, []any{b.Log, b.Fanout, c.Relay.Views})
+	server.conditions.Of(b.Fanout, c.Relay.Views)
+	server.worlds = health.NewWorlds(b.Authority, c.Logger, nil, []any{b.Log, b.Fanout, c.Relay.Views})
 	return server, nil
 }
 
@@ -107,27 +107,27 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.worlds.first(ctx); err != nil {
+	if err := r.worlds.First(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	r.log.Info("relay listens", "addr", l.Addr().String())
-	c := newTaskGroup(ctx)
-	c.start("relay", func(ctx context.Context) error {
+	c := taskgroup.New(ctx, taskgroup.ForPart)
+	c.Start("relay", func(ctx context.Context) error {
 		err := r.relay.Run(ctx)
 		if errors.Is(err, fence.ErrAlreadyRun) { // it was drained before it had begun
 			return nil
 		}
 		return err
 	})
-	c.start("conditions", r.conditions.watch)
-	c.start("worlds", r.worlds.watch)
-	c.start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler(), r.log) })
-	c.start("health", func(ctx context.Context) error { return logHealth(ctx, r.log, r) })
-	c.onStop("drain", func(by time.Time) {
+	c.Start("conditions", r.conditions.Watch)
+	c.Start("worlds", r.worlds.Watch)
+	c.Start("listener", func(ctx context.Context) error { return r.web.serve(ctx, l, r.relay.Handler(), r.log) })
+	c.Start("health", func(ctx context.Context) error { return r.loop.Log(ctx, r.log, r.problems) })
+	c.OnStop("drain", func(by time.Time) {
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(r.drain, time.Until(by)))
 		defer cancel()
 		_ = r.relay.Drain(bounded) // the clients left are closed by Run
 	})
-	c.wait(ctx)
-	return c.stop(stopBy(ctx))
+	c.Wait(ctx)
+	return c.Stop(taskgroup.StopBy(ctx, StopTimeout))
 }

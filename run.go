@@ -2,15 +2,13 @@ package tilefence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/internal/taskgroup"
 )
 
 // Server is a part of a process that runs until its context ends: the servers of this package, and anything of
@@ -37,13 +35,12 @@ func Run(ctx context.Context, servers ...Server) error {
 	if err != nil {
 		return err
 	}
-	c := newTaskGroup(ctx)
-	c.reserved = reservedForServer
+	c := taskgroup.New(ctx, taskgroup.ForServer)
 	for i := len(servers) - 1; i >= 0; i-- {
-		c.start(nameOf(servers[i]), servers[i].Run)
+		c.Start(nameOf(servers[i]), servers[i].Run)
 	}
-	c.wait(ctx)
-	return c.stop(stopBy(ctx))
+	c.Wait(ctx)
+	return c.Stop(taskgroup.StopBy(ctx, StopTimeout))
 }
 
 // staged is a server that has a place in the order of stopping.
@@ -94,155 +91,7 @@ const StopTimeout = 25 * time.Second
 
 // ErrUnfinished: a part of a server did not end within its time, and was left behind. Its goroutines end with the
 // process.
-var ErrUnfinished = errors.New("did not end in time")
-
-// UnreleasedError says which tiles a tile server held to its end, neither handed over nor released, because a back end
-// or the other servers did not answer in time. Nothing that was confirmed is lost. Other servers take the tiles when
-// they suspect their owner, at the latest when the owner hashes have run out. It is a tile.ErrUnreleased.
-type UnreleasedError struct {
-	Contact string // of the tile server
-	Tiles   []fence.TileID
-	Err     error // of one of them; nil if it had not ended
-}
-
-func (e *UnreleasedError) Error() string {
-	const shown = 10
-	text := fmt.Sprintf("%d tiles of %s were neither handed over nor released: %v", len(e.Tiles), e.Contact,
-		e.Tiles[:min(len(e.Tiles), shown)])
-	if len(e.Tiles) > shown {
-		text += " and others"
-	}
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text + "; other tile servers take them over"
-}
-
-// Is matches tile.ErrUnreleased.
-func (e *UnreleasedError) Is(target error) bool { return target == tile.ErrUnreleased }
-
-// Unwrap returns the error of one of the tiles.
-func (e *UnreleasedError) Unwrap() error { return e.Err }
-
-// stopping is the cause with which a part's context ends. It carries the one deadline of which all budgets of the end
-// are parts.
-type stopping struct{ by time.Time }
-
-func (*stopping) Error() string { return "the server stops" }
-
-// Is matches context.Canceled, since nothing has failed.
-func (*stopping) Is(target error) bool { return target == context.Canceled }
-
-// stopBy is when what runs under ctx, which has ended, must have stopped: as its taskGroup says, or StopTimeout from
-// now.
-func stopBy(ctx context.Context) time.Time {
-	if s, ok := errors.AsType[*stopping](context.Cause(ctx)); ok {
-		return s.by
-	}
-	return time.Now().Add(StopTimeout)
-}
-
-// What a part that is stopped must leave for each part after it: of a server, and of a process.
-const (
-	reservedForPart   = 500 * time.Millisecond
-	reservedForServer = 2 * time.Second
-)
-
-// taskGroup runs the parts of a server. Each has a context of its own, so that they are stopped one after another, the
-// last that was started first.
-type taskGroup struct {
-	ctx      context.Context // for values; a part is stopped by its own cancel
-	ended    chan struct{}   // closed when the first part ends by itself
-	once     sync.Once
-	reserved time.Duration
-	parts    []part
-}
-
-// part is stopped by stop, which begins it, and has ended when done has its error.
-type part struct {
-	name string
-	stop func(by time.Time)
-	done chan error
-}
-
-func newTaskGroup(ctx context.Context) *taskGroup {
-	return &taskGroup{ctx: context.WithoutCancel(ctx), ended: make(chan struct{}), reserved: reservedForPart}
-}
-
-// start runs a part.
-func (c *taskGroup) start(name string, run func(context.Context) error) {
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	done := make(chan error, 1)
-	go func() {
-		err := run(ctx)
-		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
-		done <- err
-		c.once.Do(func() { close(c.ended) })
-	}()
-	c.parts = append(c.parts, part{name, func(by time.Time) { cancel(&stopping{by}) }, done})
-}
-
-// onStop has f called in its turn when the parts are stopped.
-func (c *taskGroup) onStop(name string, f func(by time.Time)) {
-	done := make(chan error, 1)
-	c.parts = append(c.parts, part{name, func(by time.Time) {
-		go func() {
-			f(by)
-			done <- nil
-		}()
-	}, done})
-}
-
-// wait returns when ctx ends or a part has ended by itself.
-func (c *taskGroup) wait(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-c.ended:
-	}
-}
-
-// stop stops the parts in the reverse order of their start until by, and returns what failed. A part that leaves too
-// little for those after it goes on beside them; one that has not ended at the end is an ErrUnfinished.
-func (c *taskGroup) stop(by time.Time) error {
-	errs := make([]error, len(c.parts))
-	var late []int
-	for i := len(c.parts) - 1; i >= 0; i-- {
-		p := c.parts[i]
-		turn := by.Add(-time.Duration(i) * c.reserved)
-		p.stop(turn)
-		var ended bool
-		if errs[i], ended = p.await(turn); !ended {
-			late = append(late, i)
-		}
-	}
-	for _, i := range late {
-		var ended bool
-		if errs[i], ended = c.parts[i].await(by); !ended {
-			errs[i] = fmt.Errorf("%s: %w", c.parts[i].name, ErrUnfinished)
-		}
-	}
-	slices.Reverse(errs)
-	return errors.Join(errs...)
-}
-
-// await returns a part's error if it ends in time.
-func (p *part) await(by time.Time) (err error, ended bool) { //nolint:revive // the error is the part's
-	timer := time.NewTimer(max(time.Until(by), 0))
-	defer timer.Stop()
-	select {
-	case err := <-p.done:
-		return err, true
-	case <-timer.C:
-		select {
-		case err := <-p.done:
-			return err, true
-		default:
-			return nil, false
-		}
-	}
-}
+var ErrUnfinished = taskgroup.ErrUnfinished
 
 func argument(field string, value any, want string) error {
 	return &fence.ArgumentError{Field: field, Value: value, Want: want}

@@ -8,19 +8,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/address"
+	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/spawn"
+	"github.com/tilefence/tilefence/internal/taskgroup"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
@@ -74,11 +75,10 @@ type TileServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type TileServer struct {
-	loop // that looks at its health
+	watched
 
 	contact string
 	tls     *tls.Config // of Backends
-	store   fence.Store
 	cfg     TileServerConfig
 
 	host   *tilehost.Host
@@ -87,19 +87,17 @@ type TileServer struct {
 	hinter *fanout.Hinter
 	peers  *tilehttp.Client // for hand-overs
 
-	intents        *tilehttp.Handler
-	inbound        tilehttp.HandlerConfig
-	contactHolders contactHolders
-	events         *slog.Logger   // of members, who may be many
-	lease          *addressLease  // nil without Backends.Workers
-	consumerHealth consumerHealth // of its tiles' streams
-	flapping       flapping
-	conditions     conditions // of its back ends
-	worlds         *worlds
+	intents   *tilehttp.Handler
+	inbound   tilehttp.HandlerConfig
+	holders   address.Holders
+	events    *slog.Logger     // of members, who may be many
+	lease     *address.Lease   // nil without Backends.Workers
+	consumers health.Consumers // of its tiles' streams
+	flapping  health.Flapping
 
+	spawner  spawn.Spawner // its Decide is nil if the server begins no tile
 	ran      atomic.Bool
 	stopping atomic.Bool
-	spawning singleflight.Group
 
 	mu     sync.Mutex
 	wanted map[fence.TileID]bool  // the tiles of Own and Follow
@@ -127,9 +125,9 @@ func NewTileServer(
 		return nil, err
 	}
 	c.Host.Allow = b.exists(c.Host.Allow)
-	s := &TileServer{contact: contact, tls: b.TLS, store: b.Store, cfg: c, table: new(route.Table),
+	s := &TileServer{contact: contact, tls: b.TLS, cfg: c, table: new(route.Table),
 		wanted: map[fence.TileID]bool{}, events: sampled.Logger(c.Logger)}
-	s.table.Known = func(c string) bool { return c == contact || s.contactHolders.lives(c) }
+	s.table.Known = func(c string) bool { return c == contact || s.holders.Lives(c) }
 	if s.member, err = b.Members.Join(contact, s.table, c.Logger, s.memberChanged); err != nil {
 		return nil, err
 	}
@@ -147,7 +145,7 @@ func NewTileServer(
 		return nil, err
 	}
 	if b.Workers != nil {
-		s.lease = newAddressLease(b.Workers, contact, c.Logger)
+		s.lease = address.NewLease(b.Workers, contact, c.Logger)
 	}
 	decisions, host := c.DecisionLog.server(contact), s.hostConfig()
 	logEnds(decisions, &host.Hooks)
@@ -160,12 +158,18 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	s.conditions.of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
-	s.conditions.more(b.Checked)
-	s.worlds = newWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable},
+	s.spawner = spawn.Spawner{Host: s.host, Store: b.Store, Members: s.member, Contact: contact, Logger: c.Logger}
+	if c.Spawn != nil {
+		s.spawner.Decide = func(ctx context.Context, id fence.TileID, held int) error {
+			return c.Spawn(ctx, SpawnRequest{Tile: id, Tiles: held})
+		}
+	}
+	s.conditions.Of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
+	s.conditions.More(b.Checked)
+	s.worlds = health.NewWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable},
 		checked(&b, b.Fanout, b.Workers))
-	s.consumerHealth.host, s.consumerHealth.log, s.consumerHealth.after = s.host, b.Log, consumersAfter
-	s.consumerHealth.silent = silentAfter(c.Host.Tile.MarkLease)
+	s.consumers = health.Consumers{Host: s.host, Log: b.Log, After: health.ConsumersAfter,
+		Silent: health.SilentAfter(c.Host.Tile.MarkLease)}
 	return s, nil
 }
 
@@ -207,17 +211,22 @@ func (s *TileServer) hostConfig() *tilehost.Config {
 // run by the server.
 func (s *TileServer) Host() *tilehost.Host { return s.host }
 
-// Members is the server's part in the gossip, for its figures.
-func (s *TileServer) Members() route.Membership { return s.member }
+// Members are the processes that the server knows to be alive, itself included while it runs.
+func (s *TileServer) Members() []route.Member { return s.member.Members() }
 
-// Table is what the server has learned of the tiles' owners, for its figures.
-func (s *TileServer) Table() *route.Table { return s.table }
+// TileServerStats are the figures of a tile server, beside those of its Host.
+type TileServerStats struct {
+	Hinter fanout.HinterStats // of the wake hints that it sends
+	Peers  tilehttp.Stats     // of the connections to those that it hands tiles to
+	Table  route.TableStats   // of what it has learned of the tiles' owners
+	Gossip any                // the Stats of what Backends.Members has joined, as gossip.Stats; nil: it has none
+}
 
-// Hinter sends the server's wake hints, for its figures.
-func (s *TileServer) Hinter() *fanout.Hinter { return s.hinter }
-
-// Peers are the server's connections to those that it hands tiles to, for their figures.
-func (s *TileServer) Peers() *tilehttp.Client { return s.peers }
+// Stats returns the server's figures.
+func (s *TileServer) Stats() TileServerStats {
+	return TileServerStats{Hinter: s.hinter.Stats(), Peers: s.peers.Stats(), Table: s.table.Stats(),
+		Gossip: statsOf(s.member)}
+}
 
 // Contact is the address at which the server takes intents.
 func (s *TileServer) Contact() string { return s.contact }
@@ -250,11 +259,39 @@ func (s *TileServer) want(tiles []fence.TileID) {
 	}
 }
 
+// ErrFull is what TileServerConfig.Spawn answers when the server has no room for another tile, and what clients get
+// when Host.MaxTiles is reached. It is a tile.ErrOverloaded: nothing was queued, and the client may try again later.
+var ErrFull = tilehost.ErrFull
+
+// SpawnRequest asks whether a server begins a tile without an owner.
+type SpawnRequest struct {
+	Tile  fence.TileID
+	Tiles int // that the server runs or follows already
+}
+
+// Submit queues an intent at its tile and waits for its outcome, as tilehost.Host.Submit does. If the tile has no
+// owner and TileServerConfig.Spawn agrees, the server claims it first. The server that the authority gives the tile to
+// resolves the intent: a server that loses the race redirects to the winner.
+//
+// Errors: those of tilehost.Host.Submit; what Spawn answered; what kept the tile from being begun. None of the last
+// two has queued anything.
+func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	outcome, err := s.host.Submit(ctx, in)
+	away, redirected := errors.AsType[*tile.RedirectError](err)
+	if s.spawner.Decide == nil || !redirected || away.Contact != "" {
+		return outcome, err
+	}
+	if err := s.spawner.Begin(ctx, in.Tile); err != nil {
+		return 0, err
+	}
+	return s.host.Submit(ctx, in)
+}
+
 // tileEnded makes the server follow a tile that it wants and another server owns.
 func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 	id := i.Status.Tile
 	if errors.Is(i.Err, tile.ErrSuperseded) {
-		s.flapping.note(id)
+		s.flapping.Note(id)
 	}
 	s.noteKept(&i)
 	elsewhere := errors.Is(i.Err, fence.ErrLost) || i.Err == nil && i.Status.Successor.Present()
@@ -277,13 +314,13 @@ func (s *TileServer) tileEnded(i tilehost.EndInfo) {
 func (s *TileServer) memberChanged(e route.Event) {
 	suspected, m := 0, e.Member
 	if e.Kind == route.Joined {
-		if holder := s.contactHolders.joined(m); holder != m.Name || m.Contact == s.contact {
+		if holder := s.holders.Joined(m); holder != m.Name || m.Contact == s.contact {
 			s.events.Warn("member has the contact of another that is alive: a process started again, or an impostor",
 				"contact", m.Contact, "name", m.Name, "holder", holder)
 		}
 		s.host.Vouch(m.Contact)
 	} else {
-		held, lives := s.contactHolders.ended(m)
+		held, lives := s.holders.Ended(m)
 		if held && e.Kind == route.Died {
 			suspected = s.host.Suspect(m.Contact)
 		}
@@ -316,31 +353,31 @@ func (s *TileServer) Run(ctx context.Context) error {
 		s.host.Abandon(err)
 		return err
 	}
-	c := newTaskGroup(ctx)
+	c := taskgroup.New(ctx, taskgroup.ForPart)
 	if s.lease != nil {
-		c.start("address", s.lease.keep)
+		c.Start("address", s.lease.Keep)
 	}
-	c.onStop("peers", func(time.Time) { s.peers.Close() })
-	c.start("membership", s.member.Run)
-	c.start("hinter", s.hinter.Run)
-	c.start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
-	c.onStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
-	c.start("host", s.host.Run)
-	c.start("consumers", s.consumerHealth.watch)
-	c.start("conditions", s.conditions.watch)
-	c.start("worlds", s.worlds.watch)
-	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.cfg.Logger, s) })
+	c.OnStop("peers", func(time.Time) { s.peers.Close() })
+	c.Start("membership", s.member.Run)
+	c.Start("hinter", s.hinter.Run)
+	c.Start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
+	c.OnStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
+	c.Start("host", s.host.Run)
+	c.Start("consumers", s.consumers.Watch)
+	c.Start("conditions", s.conditions.Watch)
+	c.Start("worlds", s.worlds.Watch)
+	c.Start("health", func(ctx context.Context) error { return s.loop.Log(ctx, s.cfg.Logger, s.problems) })
 	balanced, tilt := context.WithCancel(ctx) // the rebalancer ends before the tiles are handed over
 	defer tilt()
 	if every := s.cfg.RebalanceEvery; every > 0 {
-		c.start("rebalancer", func(context.Context) error { return s.host.Rebalance(balanced, every, s.loads) })
+		c.Start("rebalancer", func(context.Context) error { return s.host.Rebalance(balanced, every, s.loads) })
 	}
-	c.wait(ctx)
+	c.Wait(ctx)
 	tilt()
 	s.stopping.Store(true)
-	by := stopBy(ctx)
+	by := taskgroup.StopBy(ctx, StopTimeout)
 	s.handOver(context.WithoutCancel(ctx), by)
-	return s.unreleased(c.stop(by))
+	return s.unreleased(c.Stop(by))
 }
 
 // open takes what a server needs before it may begin: its port, its world, and the lease of its address.
@@ -350,53 +387,13 @@ func (s *TileServer) open(ctx context.Context) (net.Listener, error) {
 		return nil, err
 	}
 	s.cfg.Logger.Info("tile server listens", "addr", l.Addr().String(), "contact", s.contact)
-	if err = s.worlds.enter(ctx); err == nil && s.lease != nil {
-		err = s.lease.acquire(ctx)
+	if err = s.worlds.Enter(ctx); err == nil && s.lease != nil {
+		err = s.lease.Acquire(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
-}
-
-// noteKept notes a tile whose owner ended while the server stops, and held it to the end.
-func (s *TileServer) noteKept(i *tilehost.EndInfo) {
-	elsewhere := errors.Is(i.Err, tile.ErrSuperseded) || errors.Is(i.Err, fence.ErrLost) ||
-		errors.Is(i.Err, tile.ErrQuarantined)
-	if i.Err == nil || elsewhere || i.Status.Epoch == 0 || !s.stopping.Load() {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.kept == nil {
-		s.kept = map[fence.TileID]error{}
-	}
-	s.kept[i.Status.Tile] = i.Err
-}
-
-// unreleased adds to the error of a server that ended the tiles that it still holds.
-func (s *TileServer) unreleased(ended error) error {
-	e := &UnreleasedError{Contact: s.contact}
-	s.mu.Lock()
-	for id, err := range s.kept {
-		e.Tiles, e.Err = append(e.Tiles, id), err
-	}
-	s.mu.Unlock()
-	for _, t := range s.host.Status() { // its processor has not ended
-		switch t.State {
-		case tile.Serving, tile.Healing, tile.Draining:
-			if !slices.Contains(e.Tiles, t.Tile) {
-				e.Tiles = append(e.Tiles, t.Tile)
-			}
-		default:
-		}
-	}
-	if len(e.Tiles) == 0 {
-		return ended
-	}
-	slices.Sort(e.Tiles)
-	s.cfg.Logger.Error("tiles were neither handed over nor released", "tiles", len(e.Tiles), "error", e)
-	return errors.Join(e, ended)
 }
 
 // drainIntents answers the intents that gateways have sent, and has the gateways end their connections. The tiles have

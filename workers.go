@@ -9,7 +9,9 @@ import (
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
+	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/taskgroup"
 	"github.com/tilefence/tilefence/stream/share"
 )
 
@@ -37,16 +39,14 @@ type BridgeServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type BridgeServer struct {
-	loop // that looks at its health
+	watched
 
 	bridge *bridge.Bridge
 	share  *share.Share
 	log    *slog.Logger
 	ran    atomic.Bool
 
-	failing, unpublished rising
-	conditions           conditions
-	worlds               *worlds
+	failing, unpublished health.Rising
 }
 
 // NewBridgeServer returns a bridge. A nil cfg means the defaults.
@@ -68,16 +68,21 @@ func NewBridgeServer(b Backends, cfg *BridgeServerConfig) (*BridgeServer, error)
 		return nil, err
 	}
 	server := &BridgeServer{bridge: br, share: s, log: orDiscard(c.Logger)}
-	server.conditions.of(b.Fanout, b.Workers)
-	server.worlds = newWorlds(b.Authority, server.log, []any{b.Log, b.Fanout, b.Workers}, nil)
+	server.conditions.Of(b.Fanout, b.Workers)
+	server.worlds = health.NewWorlds(b.Authority, server.log, []any{b.Log, b.Fanout, b.Workers}, nil)
 	return server, nil
 }
 
-// Bridge is the bridge itself, for its figures.
-func (s *BridgeServer) Bridge() *bridge.Bridge { return s.bridge }
+// BridgeServerStats are the figures of a bridge.
+type BridgeServerStats struct {
+	Bridge bridge.Stats
+	Share  share.Stats // of its part of the tiles
+}
 
-// Share is the bridge's part in sharing the tiles, for its figures.
-func (s *BridgeServer) Share() *share.Share { return s.share }
+// Stats returns the bridge's figures.
+func (s *BridgeServer) Stats() BridgeServerStats {
+	return BridgeServerStats{s.bridge.Stats(), s.share.Stats()}
+}
 
 // Run forwards until ctx ends. Then it gives its tiles to the other bridges, finishes the passes under way and
 // writes its watermarks. It returns when every goroutine of the server has ended: nil, or what failed. It runs
@@ -86,17 +91,17 @@ func (s *BridgeServer) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return alreadyRun("BridgeServer")
 	}
-	if err := s.worlds.enter(ctx); err != nil {
+	if err := s.worlds.Enter(ctx); err != nil {
 		return err
 	}
-	c := newTaskGroup(ctx)
-	c.start("bridge", s.bridge.Run)
-	c.start("worlds", s.worlds.watch)
-	c.start("share", s.share.Run)
-	c.start("conditions", s.conditions.watch)
-	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
-	c.wait(ctx)
-	return c.stop(stopBy(ctx))
+	c := taskgroup.New(ctx, taskgroup.ForPart)
+	c.Start("bridge", s.bridge.Run)
+	c.Start("worlds", s.worlds.Watch)
+	c.Start("share", s.share.Run)
+	c.Start("conditions", s.conditions.Watch)
+	c.Start("health", func(ctx context.Context) error { return s.loop.Log(ctx, s.log, s.problems) })
+	c.Wait(ctx)
+	return c.Stop(taskgroup.StopBy(ctx, StopTimeout))
 }
 
 // CheckpointServerConfig holds the optional settings of a CheckpointServer. Nil and the zero value are valid.
@@ -117,12 +122,11 @@ type CheckpointServerConfig struct {
 //
 // All methods may be called from any goroutine.
 type CheckpointServer struct {
-	loop // that looks at its health
+	watched
 
 	checkpointer *checkpoint.Checkpointer
 	share        *share.Share
 	log          *slog.Logger
-	worlds       *worlds
 	ran          atomic.Bool
 }
 
@@ -144,18 +148,24 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 	if err != nil {
 		return nil, err
 	}
-	return &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger),
-		worlds: newWorlds(b.Authority, orDiscard(c.Logger), []any{b.Log, b.Durable}, []any{b.Workers, b.Fanout})}, nil
+	server := &CheckpointServer{checkpointer: cp, share: s, log: orDiscard(c.Logger)}
+	server.worlds = health.NewWorlds(b.Authority, server.log, []any{b.Log, b.Durable}, []any{b.Workers, b.Fanout})
+	return server, nil
 }
 
 // syncTimeout bounds what a checkpoint server that stops asks of the list of servers and of the authority.
 const syncTimeout = 2 * time.Second
 
-// Checkpointer is the checkpointer itself, for its figures.
-func (s *CheckpointServer) Checkpointer() *checkpoint.Checkpointer { return s.checkpointer }
+// CheckpointServerStats are the figures of a checkpoint server.
+type CheckpointServerStats struct {
+	Checkpointer checkpoint.Stats
+	Share        share.Stats // of its part of the tiles
+}
 
-// Share is the checkpointer's part in sharing the tiles, for its figures.
-func (s *CheckpointServer) Share() *share.Share { return s.share }
+// Stats returns the checkpoint server's figures.
+func (s *CheckpointServer) Stats() CheckpointServerStats {
+	return CheckpointServerStats{s.checkpointer.Stats(), s.share.Stats()}
+}
 
 // Run copies snapshots until ctx ends. Then it makes a last attempt at each of its tiles, those of a server that has
 // just stopped included, and gives them to the other checkpoint servers. It returns when every goroutine of the server
@@ -166,21 +176,21 @@ func (s *CheckpointServer) Run(ctx context.Context) error {
 	}
 	// The last pass is over the tiles that the share has given, so the checkpointer stops first; and the share asks
 	// once more before, since what it knows may be ten seconds old.
-	if err := s.worlds.enter(ctx); err != nil {
+	if err := s.worlds.Enter(ctx); err != nil {
 		return err
 	}
-	c := newTaskGroup(ctx)
-	c.start("worlds", s.worlds.watch)
-	c.start("share", s.share.Run)
-	c.start("checkpointer", s.checkpointer.Run)
-	c.onStop("list", func(by time.Time) {
+	c := taskgroup.New(ctx, taskgroup.ForPart)
+	c.Start("worlds", s.worlds.Watch)
+	c.Start("share", s.share.Run)
+	c.Start("checkpointer", s.checkpointer.Run)
+	c.OnStop("list", func(by time.Time) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(syncTimeout, time.Until(by)))
 		defer cancel()
 		s.share.Sync(ctx)
 	})
-	c.start("health", func(ctx context.Context) error { return logHealth(ctx, s.log, s) })
-	c.wait(ctx)
-	return c.stop(stopBy(ctx))
+	c.Start("health", func(ctx context.Context) error { return s.loop.Log(ctx, s.log, s.problems) })
+	c.Wait(ctx)
+	return c.Stop(taskgroup.StopBy(ctx, StopTimeout))
 }
 
 // orDiscard is a logger to write to.

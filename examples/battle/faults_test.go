@@ -37,7 +37,7 @@ func TestOwnerCutOff(t *testing.T) {
 	}
 	assert.Positive(t, stood, "what was cut off has met its successors")
 	for _, h := range d.hosts.all() {
-		assert.Len(t, h.Members().Members(), 4, "three hosts and the gateway see each other")
+		assert.Len(t, h.Members(), 4, "three hosts and the gateway see each other")
 	}
 }
 

@@ -6,16 +6,16 @@ import (
 	"net/http"
 	"net/netip"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/tile/region"
 )
 
 // inspector is the library's page on the tiles of this host, for people on the same machine, who may move tiles.
 func (h *host) inspector() http.Handler {
-	page, err := tilefence.NewInspector(h.TileServer, h.backends.Backends, onThisMachine,
-		&tilefence.InspectorConfig{Decode: decodeTile, Control: true})
+	page, err := inspect.New(h.TileServer, h.backends.Log, onThisMachine,
+		&inspect.Config{Decode: decodeTile, Control: true, Logger: h.logger})
 	if err != nil {
 		h.logger.Error("there is no inspector", "error", err)
 		return http.NotFoundHandler()

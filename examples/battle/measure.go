@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
@@ -24,7 +24,7 @@ type meters struct {
 	encodeLatency              *figures.Histogram
 	players                    *players.Measures
 
-	router atomic.Pointer[route.Router] // of the gateway in this process, or nil
+	gateway atomic.Pointer[tilefence.GatewayServer] // of this process, or nil
 
 	log     *statuspoller.Log
 	tracker *chaos.Tracker

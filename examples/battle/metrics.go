@@ -27,11 +27,11 @@ func (p *plan) totals() (statuspoller.Totals, error) { return statuspoller.ReadT
 
 // routing is how the gateway of this process has found the owners so far; nil without a gateway.
 func (m *meters) routing() *spectator.Routing {
-	router := m.router.Load()
-	if router == nil {
+	gateway := m.gateway.Load()
+	if gateway == nil {
 		return nil
 	}
-	s := router.Stats()
+	s := gateway.Stats().Router
 	return &spectator.Routing{Gossip: spectator.Source(s.Gossip), Store: spectator.Source(s.Store),
 		Redirect: spectator.Source(s.Redirect), StoreReads: s.StoreReads, Failures: s.Failures}
 }

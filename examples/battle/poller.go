@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -31,8 +31,8 @@ func (p *plan) newPoller(hosts *hosts) *statuspoller.Poller {
 	return t
 }
 
-func (p *plan) inspectorOf(contact string) *tilefence.InspectorClient {
-	return &tilefence.InspectorClient{URL: p.secure.url("http", contact+"/inspect"), HTTP: p.secure.actor()}
+func (p *plan) inspectorOf(contact string) *inspect.Client {
+	return &inspect.Client{URL: p.secure.url("http", contact+"/inspect"), HTTP: p.secure.actor()}
 }
 
 // clientStats are the counters of this process's bots.

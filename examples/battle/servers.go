@@ -268,7 +268,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 	p.metrics.Gateway(&cfg)
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
 	if err == nil {
-		p.meters.router.Store(s.Router())
+		p.meters.gateway.Store(s)
 	}
 	return s, err
 }

@@ -39,7 +39,7 @@ var commands = []command{
 		needCoordination | needAuthority, anyTiles, listTiles},
 	{"tile", "<tile>", "everything known about one tile", needCoordination | needAuthority, 1, showTile},
 	{"inspect", "[tile…]", "the tiles of one running server, as it sees them (-inspector)", needInspector, anyTiles,
-		inspect},
+		inspectTiles},
 	{"inspect state", "<tile>", "the game's state as of the last snapshot, as JSON", needInspector, 1, inspectState},
 	{"inspect takeover", "<tile>", "has that server take a tile over from its owner", needInspector, 1,
 		inspectTakeOver},

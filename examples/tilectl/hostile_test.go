@@ -19,11 +19,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/decision"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -317,7 +317,7 @@ func (l *liar) tool(quarantined bool) *tool {
 		log: lyingLog{liar: l}, keys: lyingRepair{l}, checkpoints: lyingCheckpoints{liar: l},
 		publisher: lyingBroker{l}, broker: lyingBroker{l}, audience: lyingBroker{l}, plans: lyingPlans{liar: l},
 		match: lyingMatch{liar: l}, nodes: nodes, ledger: ledger,
-		inspector: &tilefence.InspectorClient{URL: inspector.URL}}
+		inspector: &inspect.Client{URL: inspector.URL}}
 }
 
 // arguments are those that a command is run with.

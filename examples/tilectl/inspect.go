@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/inspect"
 )
 
 // openInspector makes a client of the running server that -inspector names.
@@ -18,21 +18,21 @@ func (t *tool) openInspector(context.Context) error {
 	if t.options.inspector == "" {
 		return &usageError{"-inspector is missing, or $TILEFENCE_INSPECTOR: the inspector of a running server"}
 	}
-	t.inspector = &tilefence.InspectorClient{URL: t.options.inspector}
+	t.inspector = &inspect.Client{URL: t.options.inspector}
 	if token := os.Getenv("TILEFENCE_INSPECTOR_TOKEN"); token != "" {
 		t.inspector.Header = http.Header{"Authorization": {"Bearer " + token}}
 	}
 	return nil
 }
 
-// inspect lists the tiles of a running server, and says on standard error what is wrong with it.
-func inspect(ctx context.Context, t *tool, args []string) error {
+// inspectTiles lists the tiles of a running server, and says on standard error what is wrong with it.
+func inspectTiles(ctx context.Context, t *tool, args []string) error {
 	seen, err := t.inspector.Tiles(ctx)
 	if err != nil {
 		return err
 	}
 	if wanted := tilesOf(args); len(wanted) > 0 {
-		seen.Tiles = slices.DeleteFunc(seen.Tiles, func(s tilefence.InspectedTile) bool {
+		seen.Tiles = slices.DeleteFunc(seen.Tiles, func(s inspect.Tile) bool {
 			return !slices.Contains(wanted, s.Tile)
 		})
 	}
@@ -40,7 +40,7 @@ func inspect(ctx context.Context, t *tool, args []string) error {
 		t.errs.printf("%s\n", p)
 	}
 	return printTable(t, "TILE STATE OWNER EPOCH SEQ TICK QUEUED MISSED DURABILITY BEHIND", seen.Tiles,
-		func(s *tilefence.InspectedTile) []any {
+		func(s *inspect.Tile) []any {
 			state := s.State
 			switch {
 			case s.Frozen:
@@ -53,7 +53,7 @@ func inspect(ctx context.Context, t *tool, args []string) error {
 }
 
 // behind is how many batches each consumer of a tile lacks.
-func behind(s *tilefence.InspectedTile) string {
+func behind(s *inspect.Tile) string {
 	var all []string
 	for _, m := range s.Marks {
 		all = append(all, fmt.Sprintf("%s:%d", m.Consumer, m.Behind))

@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
@@ -59,12 +60,12 @@ func TestInspect(t *testing.T) {
 			return still{}, nil
 		}, cfg)
 		require.NoError(t, err)
-		page, err := tilefence.NewInspector(s, b, func(r *http.Request) error {
+		page, err := inspect.New(s, b.Log, func(r *http.Request) error {
 			if r.Header.Get("Authorization") != "Bearer secret" {
 				return errors.New("no token")
 			}
 			return nil
-		}, &tilefence.InspectorConfig{Control: true})
+		}, &inspect.Config{Control: true})
 		require.NoError(t, err)
 		site := httptest.NewServer(page)
 		t.Cleanup(site.Close)

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/admission/match/redismatch"
 	"github.com/tilefence/tilefence/checkpoint"
@@ -23,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/natsfanout"
@@ -82,7 +82,7 @@ type tool struct {
 	match       matchStore
 	nodes       redis.UniversalClient
 	ledger      *admission.AdmissionLedger
-	inspector   *tilefence.InspectorClient
+	inspector   *inspect.Client
 	closers     []func()
 }
 

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -24,7 +24,7 @@ type inspectors struct {
 
 // inspection is what an inspector said, and when.
 type inspection struct {
-	tilefence.Inspection
+	inspect.Server
 	at time.Time
 }
 
@@ -33,7 +33,7 @@ const inspectWithin = time.Second
 
 // run asks the inspectors of all contacts until ctx ends.
 func (l *inspectors) run(
-	ctx context.Context, contacts []string, inspector func(string) *tilefence.InspectorClient,
+	ctx context.Context, contacts []string, inspector func(string) *inspect.Client,
 ) {
 	var all sync.WaitGroup
 	for _, contact := range contacts {
@@ -47,7 +47,7 @@ func (l *inspectors) run(
 	all.Wait()
 }
 
-func (l *inspectors) ask(ctx context.Context, contact string, client *tilefence.InspectorClient) {
+func (l *inspectors) ask(ctx context.Context, contact string, client *inspect.Client) {
 	bounded, cancel := context.WithTimeout(ctx, inspectWithin)
 	defer cancel()
 	seen, err := client.Tiles(bounded)
@@ -65,7 +65,7 @@ func (l *inspectors) ask(ctx context.Context, contact string, client *tilefence.
 }
 
 // parts are what the hosts say of a tile, those of the contacts given, in their order.
-func (l *inspectors) parts(id fence.TileID, contacts []string) (parts []tilefence.InspectedTile, by []inspection) {
+func (l *inspectors) parts(id fence.TileID, contacts []string) (parts []inspect.Tile, by []inspection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, contact := range contacts {
@@ -116,7 +116,7 @@ func (l *inspectors) shows(now *spectator.TileStatus, contacts []string) (owner 
 }
 
 // marksOf are the watermarks of a tile.
-func marksOf(p *tilefence.InspectedTile) (marks []spectator.Mark) {
+func marksOf(p *inspect.Tile) (marks []spectator.Mark) {
 	for _, m := range p.Marks {
 		marks = append(marks, spectator.Mark{Consumer: string(m.Consumer), Behind: m.Behind})
 	}
@@ -124,7 +124,7 @@ func marksOf(p *tilefence.InspectedTile) (marks []spectator.Mark) {
 }
 
 // atRisk is how many batches of a tile are in no durable store.
-func atRisk(p *tilefence.InspectedTile) fence.Seq {
+func atRisk(p *inspect.Tile) fence.Seq {
 	if p.Class == tile.WriteThrough.String() {
 		return 0
 	}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -16,20 +16,20 @@ import (
 // was paused still believes in an epoch of its own, and one that was silent for long is no warm follower.
 func TestThePageShowsWhatInspectorsSay(t *testing.T) {
 	const id fence.TileID = 0x85283083fffffff
-	says := func(contact string, ago time.Duration, p tilefence.InspectedTile) inspection {
+	says := func(contact string, ago time.Duration, p inspect.Tile) inspection {
 		p.Tile = id
-		seen := tilefence.Inspection{Contact: contact, Tiles: []tilefence.InspectedTile{p}}
+		seen := inspect.Server{Contact: contact, Tiles: []inspect.Tile{p}}
 		return inspection{seen, time.Now().Add(-ago)}
 	}
 	contacts := []string{"ann:1", "bob:1", "cat:1", "dan:1"}
 	l := &inspectors{seen: map[string]inspection{
-		"ann:1": says("ann:1", time.Minute, tilefence.InspectedTile{State: "serving", Owner: "ann:1", Epoch: 1, Held: 1,
+		"ann:1": says("ann:1", time.Minute, inspect.Tile{State: "serving", Owner: "ann:1", Epoch: 1, Held: 1,
 			Seq: 40}),
-		"bob:1": says("bob:1", 0, tilefence.InspectedTile{State: "serving", Owner: "bob:1", Epoch: 2, Held: 2, Seq: 50,
+		"bob:1": says("bob:1", 0, inspect.Tile{State: "serving", Owner: "bob:1", Epoch: 2, Held: 2, Seq: 50,
 			Tick: 60, Heat: 3, Dilation: 1.5, Position: "2:50", Floor: stream.Checkpointed,
-			Marks: []tilefence.InspectedMark{{Consumer: stream.Checkpointed, Seq: 43, Behind: 7}}}),
-		"cat:1": says("cat:1", 0, tilefence.InspectedTile{State: "following", Owner: "bob:1", Epoch: 2, Seq: 50}),
-		"dan:1": says("dan:1", time.Minute, tilefence.InspectedTile{State: "following", Owner: "ann:1", Epoch: 1}),
+			Marks: []inspect.Mark{{Consumer: stream.Checkpointed, Seq: 43, Behind: 7}}}),
+		"cat:1": says("cat:1", 0, inspect.Tile{State: "following", Owner: "bob:1", Epoch: 2, Seq: 50}),
+		"dan:1": says("dan:1", time.Minute, inspect.Tile{State: "following", Owner: "ann:1", Epoch: 1}),
 	}}
 	now := spectator.TileStatus{Tile: id}
 	owner := l.shows(&now, contacts)

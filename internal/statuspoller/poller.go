@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay"
@@ -36,7 +36,7 @@ type Poller struct {
 	Store    fence.Store
 	// Authority says since when an epoch is valid.
 	Authority fence.Authority
-	Inspector func(contact string) *tilefence.InspectorClient
+	Inspector func(contact string) *inspect.Client
 
 	Totals  func() (Totals, error)    // of the metrics of this process
 	Clients func() relayclient.Stats  // of the bots of this process

@@ -44,24 +44,15 @@ func (m *Metrics) Servers(servers ...tilefence.Server) {
 		case *tilefence.TileServer:
 			own(m, "_tilehost", func() hostStats { return readHost(s.Host().Status()) })
 			must(Collect(m, s.Host(), nil))
-			must(Collect(m, s.Hinter(), nil))
-			must(Collect(m, s.Peers(), nil))
-			must(Collect(m, s.Table(), nil))
-			m.anyStats(s.Members())
+			m.parts(func() any { return s.Stats() }, nil)
 		case *tilefence.GatewayServer:
-			must(Collect(m, s.Gateway(), nil))
-			must(Collect(m, s.Router(), nil))
-			must(Collect(m, s.Peers(), nil))
-			must(Collect(m, s.Table(), nil))
-			m.anyStats(s.Members())
+			m.parts(func() any { return s.Stats() }, nil)
 		case *tilefence.BridgeServer:
-			must(Collect(m, s.Bridge(), nil))
-			must(Collect(m, s.Share(), prometheus.Labels{"group": "bridge"}))
+			m.parts(func() any { return s.Stats() }, prometheus.Labels{"group": "bridge"})
 		case *tilefence.RelayServer:
 			must(Collect(m, s.Relay(), nil))
 		case *tilefence.CheckpointServer:
-			must(Collect(m, s.Checkpointer(), nil))
-			must(Collect(m, s.Share(), prometheus.Labels{"group": "checkpoint"}))
+			m.parts(func() any { return s.Stats() }, prometheus.Labels{"group": "checkpoint"})
 		}
 		if h, ok := s.(tilefence.Healthy); ok {
 			own(m, "", func() healthStats { return readHealth(h.Health()) })
@@ -82,14 +73,25 @@ func own[S any](m *Metrics, prefix string, read func() S) {
 		func() (reflect.Value, error) { return reflect.ValueOf(read()), nil }, nil))
 }
 
-// anyStats serves the Stats of a membership that has some, without linking what it is made of.
-func (m *Metrics) anyStats(from any) {
-	method := reflect.ValueOf(from).MethodByName("Stats")
-	if !method.IsValid() || method.Type().NumIn() != 0 || method.Type().NumOut() != 1 {
-		return
+// parts serves the Stats of each part of a server, which are the fields of read's. The labels are for the one that is
+// in several servers of a process, its share of the tiles. A membership without figures has none; those of one that is
+// not of this module are served as far as that is possible.
+func (m *Metrics) parts(read func() any, labels prometheus.Labels) {
+	now := reflect.ValueOf(read())
+	for i := range now.NumField() {
+		field, with := now.Type().Field(i), prometheus.Labels(nil)
+		value := func() reflect.Value { return reflect.ValueOf(read()).Field(i) }
+		if field.Name == "Share" {
+			with = labels
+		}
+		if field.Type.Kind() != reflect.Interface {
+			must(m.addSource(field.Type, prefixOf(field.Type),
+				func() (reflect.Value, error) { return value(), nil }, with))
+		} else if !now.Field(i).IsNil() {
+			t := now.Field(i).Elem().Type()
+			_ = m.addSource(t, prefixOf(t), func() (reflect.Value, error) { return value().Elem(), nil }, with)
+		}
 	}
-	t := method.Type().Out(0)
-	_ = m.addSource(t, prefixOf(t), func() (reflect.Value, error) { return method.Call(nil)[0], nil }, nil)
 }
 
 // Plan serves the depth of a store's queues, all shards together. Call it in one process, or the depths count more than

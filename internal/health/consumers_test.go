@@ -1,4 +1,4 @@
-package tilefence
+package health
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestAQuietTileHasItsConsumers(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			const id fence.TileID = 1
-			c, begun, at := consumerHealth{silent: silentAfter(lease)}, time.Now(), time.Duration(0)
+			c, begun, at := Consumers{Silent: SilentAfter(lease)}, time.Now(), time.Duration(0)
 			c.lacks = map[fence.TileID][2]string{}
 			look := func() [2]string {
 				at = time.Since(begun)

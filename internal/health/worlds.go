@@ -1,4 +1,4 @@
-package tilefence
+package health
 
 import (
 	"context"
@@ -25,10 +25,10 @@ const (
 const anotherWorld = "a back end has become that of another world: its servers were emptied and given to it, " +
 	"or exchanged"
 
-// worlds keeps a server from working with the back ends of another world. The first answer of each back end decides
+// Worlds keeps a server from working with the back ends of another world. The first answer of each back end decides
 // whether the server may run; a later one only makes a problem, since a server that holds tiles must not end because a
 // store lost its record, and another process was faster to write one.
-type worlds struct {
+type Worlds struct {
 	authority fence.Authority // nil: the first back end that has a record says which world it is
 	backends  []entered
 	log       *slog.Logger
@@ -42,9 +42,9 @@ type entered struct {
 	once  bool // it has answered
 }
 
-// newWorlds is for a server that does not begin before the vital back ends have answered.
-func newWorlds(authority fence.Authority, log *slog.Logger, vital, others []any) *worlds {
-	w := &worlds{authority: authority, log: sampled.Reminder(log)}
+// NewWorlds is for a server that does not begin before the vital back ends have answered.
+func NewWorlds(authority fence.Authority, log *slog.Logger, vital, others []any) *Worlds {
+	w := &Worlds{authority: authority, log: sampled.Reminder(log)}
 	for i, b := range append(vital[:len(vital):len(vital)], others...) {
 		if k, ok := b.(fence.WorldKeeper); ok {
 			w.backends = append(w.backends, entered{WorldKeeper: k, vital: i < len(vital)})
@@ -54,7 +54,7 @@ func newWorlds(authority fence.Authority, log *slog.Logger, vital, others []any)
 }
 
 // own is the world of the process: that of its authority, or that which a back end has recorded.
-func (w *worlds) own(ctx context.Context) (fence.World, error) {
+func (w *Worlds) own(ctx context.Context) (fence.World, error) {
 	if w.authority != nil {
 		ctx, cancel := context.WithTimeout(ctx, worldTimeout)
 		defer cancel()
@@ -75,7 +75,7 @@ type worldAnswer struct {
 }
 
 // ask enters all back ends at the same time: one that hangs uses up the time of no other.
-func (w *worlds) ask(ctx context.Context, as fence.World) []worldAnswer {
+func (w *Worlds) ask(ctx context.Context, as fence.World) []worldAnswer {
 	ctx, cancel := context.WithTimeout(ctx, worldTimeout)
 	defer cancel()
 	answers := make([]worldAnswer, len(w.backends))
@@ -89,7 +89,7 @@ func (w *worlds) ask(ctx context.Context, as fence.World) []worldAnswer {
 
 // look asks the authority, and then every back end once. begin reports whether all vital ones
 // have answered, now or before. The error is a *fence.WorldError of one that has not answered before.
-func (w *worlds) look(ctx context.Context) (begin, all bool, err error) {
+func (w *Worlds) look(ctx context.Context) (begin, all bool, err error) {
 	own, err := w.own(ctx)
 	answers := slices.Repeat([]worldAnswer{{err: err}}, len(w.backends))
 	if err == nil {
@@ -116,7 +116,7 @@ func (w *worlds) look(ctx context.Context) (begin, all bool, err error) {
 	return begin, all, nil
 }
 
-func (w *worlds) say(wrong error) {
+func (w *Worlds) say(wrong error) {
 	if wrong == nil {
 		w.wrong.Store(nil)
 		return
@@ -125,8 +125,8 @@ func (w *worlds) say(wrong error) {
 	w.wrong.Store(&text)
 }
 
-// enter looks until every vital back end has answered once, or ctx ends. The error is a *fence.WorldError.
-func (w *worlds) enter(ctx context.Context) error {
+// Enter looks until every vital back end has answered once, or ctx ends. The error is a *fence.WorldError.
+func (w *Worlds) Enter(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if begin, _, err := w.look(ctx); begin || err != nil {
 			return err
@@ -136,23 +136,15 @@ func (w *worlds) enter(ctx context.Context) error {
 	return nil
 }
 
-// first looks once, before a server that waits for no back end serves. The error is a *fence.WorldError.
-func (w *worlds) first(ctx context.Context) error {
+// First looks once, before a server that waits for no back end serves. The error is a *fence.WorldError.
+func (w *Worlds) First(ctx context.Context) error {
 	_, _, err := w.look(ctx)
 	return err
 }
 
-// checked are the further back ends of the game that keep a world.
-func checked(b *Backends, others ...any) []any {
-	for _, c := range b.Checked {
-		others = append(others, c)
-	}
-	return others
-}
-
-// watch goes on looking until ctx ends. It fails if a back end answers for the first time, and is that of another
+// Watch goes on looking until ctx ends. It fails if a back end answers for the first time, and is that of another
 // world.
-func (w *worlds) watch(ctx context.Context) error {
+func (w *Worlds) Watch(ctx context.Context) error {
 	for pause := worldRetry; wait.For(ctx, pause); {
 		_, all, err := w.look(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -165,10 +157,10 @@ func (w *worlds) watch(ctx context.Context) error {
 	return nil
 }
 
-// add adds what was wrong at the last look.
-func (w *worlds) add(all *problems) {
+// Add adds what was wrong at the last look.
+func (w *Worlds) Add(all *Problems) {
 	if wrong := w.wrong.Load(); wrong != nil {
-		all.add("settings", anotherWorld, 0, time.Minute)
-		all.detail(anotherWorld, *wrong)
+		all.Add("settings", anotherWorld, 0, time.Minute)
+		all.Detail(anotherWorld, *wrong)
 	}
 }

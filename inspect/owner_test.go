@@ -1,4 +1,4 @@
-package tilefence
+package inspect
 
 import (
 	"testing"

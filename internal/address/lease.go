@@ -1,4 +1,4 @@
-package tilefence
+package address
 
 import (
 	"context"
@@ -9,17 +9,18 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream/share"
 )
 
-// addressLease keeps two processes from running at one address: each is on a list of members that is the address's own,
+// Lease keeps two processes from running at one address: each is on a list of members that is the address's own,
 // for as long as it is heard. It is not what keeps a tile from having two owners; the authority and the store do.
 //
 //	start ──▶ waiting ──(those that were there before are gone)──▶ held ──(silent for a TTL, and another came)──▶ lost
 //	             │
 //	             └──(one of them is alive)──▶ refused
-type addressLease struct {
+type Lease struct {
 	list    share.Members
 	contact string
 	group   string
@@ -31,9 +32,10 @@ type addressLease struct {
 	since   time.Time // of the first
 }
 
-func newAddressLease(list share.Members, contact string, log *slog.Logger) *addressLease {
+// NewLease returns the lease of a contact; list may be one of other addresses, too.
+func NewLease(list share.Members, contact string, log *slog.Logger) *Lease {
 	sum := sha256.Sum256([]byte(contact))
-	return &addressLease{list: list, contact: contact, group: "address-" + hex.EncodeToString(sum[:16]),
+	return &Lease{list: list, contact: contact, group: "address-" + hex.EncodeToString(sum[:16]),
 		name: contact + "-" + rand.Text()[:13], log: log}
 }
 
@@ -44,7 +46,7 @@ const (
 )
 
 // beat makes a heartbeat and returns the other processes at the address.
-func (a *addressLease) beat(ctx context.Context) (others []string, known bool, err error) {
+func (a *Lease) beat(ctx context.Context) (others []string, known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseBeat)
 	defer cancel()
 	all, known, err := a.list.Beat(ctx, a.group, a.name, leaseTTL)
@@ -54,7 +56,7 @@ func (a *addressLease) beat(ctx context.Context) (others []string, known bool, e
 // look makes a heartbeat and judges what the list says. rivals are the processes that came later. taken: one that was
 // there before is alive, or this one was silent for so long that another has the address. An error of the list says
 // neither; the next heartbeat goes on from the last that was answered.
-func (a *addressLease) look(ctx context.Context) (rivals int, taken bool, err error) {
+func (a *Lease) look(ctx context.Context) (rivals int, taken bool, err error) {
 	others, known, err := a.beat(ctx)
 	switch {
 	case err != nil:
@@ -69,10 +71,10 @@ func (a *addressLease) look(ctx context.Context) (rivals int, taken bool, err er
 	return len(others) - len(a.before), len(a.before) > 0 && time.Since(a.since) > leaseTTL, nil
 }
 
-// acquire returns when the processes that had the address before are not heard any more, after leaseTTL and a heartbeat
+// Acquire returns when the processes that had the address before are not heard any more, after leaseTTL and a heartbeat
 // at most. A *fence.ArgumentError if one of them is alive. A list that cannot be reached keeps no server
-// from starting: that is logged, and keep goes on looking.
-func (a *addressLease) acquire(ctx context.Context) error {
+// from starting: that is logged, and Keep goes on looking.
+func (a *Lease) Acquire(ctx context.Context) error {
 	for {
 		_, taken, err := a.look(ctx)
 		switch {
@@ -84,7 +86,7 @@ func (a *addressLease) acquire(ctx context.Context) error {
 				"contact", a.contact, "error", err)
 		}
 		if err != nil || len(a.before) == 0 {
-			return nil //nolint:nilerr // keep goes on looking
+			return nil //nolint:nilerr // Keep goes on looking
 		}
 		if !wait.For(ctx, leaseBeat) {
 			a.leave(ctx)
@@ -93,12 +95,13 @@ func (a *addressLease) acquire(ctx context.Context) error {
 	}
 }
 
-func (a *addressLease) taken() error {
-	return argument("contact", a.contact, "an address of its own: another process has it, and is alive")
+func (a *Lease) taken() error {
+	return &fence.ArgumentError{Field: "contact", Value: a.contact,
+		Want: "an address of its own: another process has it, and is alive"}
 }
 
-// keep holds the address until ctx ends. It fails if another process has it.
-func (a *addressLease) keep(ctx context.Context) error {
+// Keep holds the address until ctx ends. It fails if another process has it.
+func (a *Lease) Keep(ctx context.Context) error {
 	defer a.leave(ctx)
 	ticker := time.NewTicker(leaseBeat)
 	defer ticker.Stop()
@@ -122,7 +125,7 @@ func (a *addressLease) keep(ctx context.Context) error {
 	}
 }
 
-func (a *addressLease) leave(ctx context.Context) {
+func (a *Lease) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseBeat)
 	defer cancel()
 	_ = a.list.Leave(ctx, a.group, a.name) // it ends by itself

@@ -1,4 +1,4 @@
-package tilefence
+package health
 
 import (
 	"context"
@@ -14,18 +14,19 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
-// consumersAfter is for how long a tile serves before a bridge and a checkpointer must have marked its stream: the time
+// ConsumersAfter is for how long a tile serves before a bridge and a checkpointer must have marked its stream: the time
 // to list a new tile, to snapshot it (30 s by default) and to copy that, and some more.
-const consumersAfter = time.Minute
+const ConsumersAfter = time.Minute
 
-// consumerHealth notices that nothing forwards or copies what the tiles of a host commit. A deployment whose bridge or
+// Consumers notices that nothing forwards or copies what the tiles of a host commit. A deployment whose bridge or
 // checkpointer was forgotten works, but for late frames and lost checkpoints.
-type consumerHealth struct {
-	host    *tilehost.Host
-	log     stream.Log
-	after   time.Duration            // consumersAfter, or less in tests
-	silent  time.Duration            // silentAfter, or less in tests
-	missing atomic.Pointer[problems] // found last
+type Consumers struct {
+	Host   *tilehost.Host
+	Log    stream.Log
+	After  time.Duration // ConsumersAfter, or less in tests
+	Silent time.Duration // SilentAfter, or less in tests
+
+	missing atomic.Pointer[Problems] // found last
 
 	last  fence.TileID               // of the page before
 	lacks map[fence.TileID][2]string // what the tiles lack, by bridge and checkpointer
@@ -33,29 +34,39 @@ type consumerHealth struct {
 }
 
 // consumersPage is of how many tiles one look reads the marks at most; a host of 16,384 tiles is looked through in less
-// than consumersAfter.
+// than ConsumersAfter.
 const consumersPage = 512
 
-// silentAfter is for how long a consumer may leave its mark on a tile unrenewed, of marks that hold the trim floor for
+// marksTimeout bounds the reading of a page's marks.
+const marksTimeout = 2 * time.Second
+
+// SilentAfter is for how long a consumer may leave its mark on a tile unrenewed, of marks that hold the trim floor for
 // lease (tile.Config.MarkLease): half of it, since a bridge renews within that. By default
 // that is a minute; a bridge renews every 30 to 40 s, and a checkpointer every 20 s, with nothing to copy too.
-func silentAfter(lease time.Duration) time.Duration { return max(lease/2, consumersAfter) }
+func SilentAfter(lease time.Duration) time.Duration { return max(lease/2, ConsumersAfter) }
 
-// watch looks at a page of the tiles each second until ctx ends.
-func (c *consumerHealth) watch(ctx context.Context) error {
-	for wait.For(ctx, min(c.after/4, time.Second)) {
+// Watch looks at a page of the tiles each second until ctx ends.
+func (c *Consumers) Watch(ctx context.Context) error {
+	for wait.For(ctx, min(c.After/4, time.Second)) {
 		c.look(ctx)
 	}
 	return nil
 }
 
+// Add adds what was missing at the last look.
+func (c *Consumers) Add(all *Problems) {
+	if missing := c.missing.Load(); missing != nil {
+		*all = append(*all, *missing...)
+	}
+}
+
 // look compares the next page of the tiles that have served for a while with the marks on their streams, each tile for
 // itself: two deployments that divide each other's tiles leave some without a bridge or a checkpointer, and not all.
-func (c *consumerHealth) look(ctx context.Context) {
+func (c *Consumers) look(ctx context.Context) {
 	serving := map[fence.TileID]bool{}
 	var page []fence.TileID
-	for _, t := range c.host.Status() {
-		if t.State == tile.Serving && time.Since(t.Since) > c.after {
+	for _, t := range c.Host.Status() {
+		if t.State == tile.Serving && time.Since(t.Since) > c.After {
 			serving[t.Tile] = true
 			page = append(page, t.Tile)
 		}
@@ -73,17 +84,17 @@ func (c *consumerHealth) look(ctx context.Context) {
 	}
 	maps.DeleteFunc(c.lacks, func(id fence.TileID, _ [2]string) bool { return !serving[id] })
 	maps.DeleteFunc(c.moved, func(m mark, _ movement) bool { return !serving[m.tile] })
-	bounded, cancel := context.WithTimeout(ctx, shutdownTimeout)
+	bounded, cancel := context.WithTimeout(ctx, marksTimeout)
 	defer cancel()
-	all, err := c.log.Marks(bounded, page)
+	all, err := c.Log.Marks(bounded, page)
 	if err == nil { // else the tiles' own problems say so
 		c.compare(all)
 	}
-	var missing problems
+	var missing Problems
 	for id, lacks := range c.lacks {
 		for i, plane := range []string{"delivery", "checkpoints"} {
 			if lacks[i] != "" {
-				missing.add(plane, lacks[i], id, 0)
+				missing.Add(plane, lacks[i], id, 0)
 			}
 		}
 	}
@@ -97,7 +108,7 @@ const (
 
 // compare notes what each of the tiles lacks. A mark is judged by when it was
 // seen to be written anew, since its own time is by the store's clock.
-func (c *consumerHealth) compare(all []stream.TileMarks) {
+func (c *Consumers) compare(all []stream.TileMarks) {
 	if c.moved == nil {
 		c.moved = map[mark]movement{}
 	}
@@ -114,7 +125,7 @@ func (c *consumerHealth) compare(all []stream.TileMarks) {
 				last = movement{found.Moved, time.Now()}
 				c.moved[key] = last
 			}
-			if !there || time.Since(last.seen) > c.silent {
+			if !there || time.Since(last.seen) > c.Silent {
 				lacks[i] = []string{noBridge, noCheckpointer}[i]
 			}
 		}
@@ -139,17 +150,17 @@ type (
 // deafAfter is for how long a relay finds batches by comparison alone until that is a problem: a few comparisons.
 const deafAfter = 10 * time.Second
 
-// deaf notices that a relay finds batches, but only by comparing its tiles with the store. The zero value is ready; it
+// Deaf notices that a relay finds batches, but only by comparing its tiles with the store. The zero value is ready; it
 // is not safe for concurrent use.
-type deaf struct {
+type Deaf struct {
 	frames, caught uint64
 	first, last    time.Time // when caught rose since frames has not
 }
 
-// lately is for how long batches were found without frames; zero: frames arrive, or there are no batches.
-func (d *deaf) lately(frames, caught uint64, now time.Time) time.Duration {
+// Lately is for how long batches were found without frames; zero: frames arrive, or there are no batches.
+func (d *Deaf) Lately(frames, caught uint64, now time.Time) time.Duration {
 	if frames != d.frames {
-		*d = deaf{frames: frames, caught: caught}
+		*d = Deaf{frames: frames, caught: caught}
 	}
 	if caught != d.caught {
 		d.caught, d.last = caught, now

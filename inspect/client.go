@@ -1,4 +1,4 @@
-package tilefence
+package inspect
 
 import (
 	"cmp"
@@ -13,9 +13,9 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// InspectorClient asks an inspector (NewInspector), as its page does. Errors are those of the HTTP client, or have the
+// Client asks an inspector, as its page does. Errors are those of the HTTP client, or have the
 // inspector's own words.
-type InspectorClient struct {
+type Client struct {
 	URL    string       // where the inspector is mounted, such as http://10.0.0.7:7000/inspect/
 	Header http.Header  // that authorises the requests; may be nil
 	HTTP   *http.Client // nil means http.DefaultClient
@@ -25,7 +25,7 @@ type InspectorClient struct {
 const maxInspection = 64 << 20
 
 // Tiles returns the tiles of the server.
-func (c *InspectorClient) Tiles(ctx context.Context) (seen Inspection, err error) {
+func (c *Client) Tiles(ctx context.Context) (seen Server, err error) {
 	body, err := c.ask(ctx, http.MethodGet, "tiles", nil)
 	if err == nil {
 		err = json.Unmarshal(body, &seen)
@@ -34,24 +34,24 @@ func (c *InspectorClient) Tiles(ctx context.Context) (seen Inspection, err error
 }
 
 // State returns the game's state of a tile as of its last snapshot: JSON with epoch, seq and tick of the snapshot, and
-// state as InspectorConfig.Decode gives it.
-func (c *InspectorClient) State(ctx context.Context, id fence.TileID) (json.RawMessage, error) {
+// state as Config.Decode gives it.
+func (c *Client) State(ctx context.Context, id fence.TileID) (json.RawMessage, error) {
 	return c.ask(ctx, http.MethodGet, "state", url.Values{"tile": {id.String()}})
 }
 
 // TakeOver has the server take a tile over. It returns when that has begun.
-func (c *InspectorClient) TakeOver(ctx context.Context, id fence.TileID) error {
+func (c *Client) TakeOver(ctx context.Context, id fence.TileID) error {
 	_, err := c.ask(ctx, http.MethodPost, "takeover", url.Values{"tile": {id.String()}})
 	return err
 }
 
 // Drain has the server hand a tile to the server at a contact, or, if that is empty, release it.
-func (c *InspectorClient) Drain(ctx context.Context, id fence.TileID, to string) error {
+func (c *Client) Drain(ctx context.Context, id fence.TileID, to string) error {
 	_, err := c.ask(ctx, http.MethodPost, "drain", url.Values{"tile": {id.String()}, "to": {to}})
 	return err
 }
 
-func (c *InspectorClient) ask(ctx context.Context, method, what string, query url.Values) ([]byte, error) {
+func (c *Client) ask(ctx context.Context, method, what string, query url.Values) ([]byte, error) {
 	at := strings.TrimSuffix(c.URL, "/") + "/" + what
 	if len(query) > 0 {
 		at += "?" + query.Encode()

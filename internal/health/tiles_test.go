@@ -1,4 +1,4 @@
-package tilefence
+package health
 
 import (
 	"testing"
@@ -14,16 +14,16 @@ import (
 func TestContests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const often, seldom fence.TileID = 1, 2
-		var c flapping
-		contested := func() (all problems) { c.add(&all); return all }
+		var c Flapping
+		contested := func() (all Problems) { c.Add(&all); return all }
 		for range 4 {
-			c.note(seldom)
+			c.Note(seldom)
 			assert.Empty(t, contested())
 			time.Sleep(31 * time.Second)
 		}
 		for range 3 {
 			assert.Empty(t, contested())
-			c.note(often)
+			c.Note(often)
 			time.Sleep(10 * time.Second)
 		}
 		all := contested()

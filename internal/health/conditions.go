@@ -1,4 +1,4 @@
-package tilefence
+package health
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 // unsafeSettings is what Health says of back ends whose servers lack what they need.
 const unsafeSettings = "servers of a back end would lose what they are given, or refuse it"
 
-// conditions are what the servers of a process's back ends lack. Nothing waits for it and nothing stops by it.
-type conditions struct {
+// Conditions are what the servers of a process's back ends lack. Nothing waits for it and nothing stops by it.
+type Conditions struct {
 	checked []fence.Checker
 
 	mu    sync.Mutex
@@ -28,8 +28,8 @@ type unmet struct {
 	since time.Time
 }
 
-// of adds those of the back ends that can be checked.
-func (c *conditions) of(backends ...any) {
+// Of adds those of the back ends that can be checked.
+func (c *Conditions) Of(backends ...any) {
 	for _, b := range backends {
 		if checked, ok := b.(fence.Checker); ok {
 			c.checked = append(c.checked, checked)
@@ -37,11 +37,11 @@ func (c *conditions) of(backends ...any) {
 	}
 }
 
-// more adds back ends of the game.
-func (c *conditions) more(backends []fence.Checker) { c.checked = append(c.checked, backends...) }
+// More adds back ends of the game.
+func (c *Conditions) More(backends []fence.Checker) { c.checked = append(c.checked, backends...) }
 
-// watch looks every second until ctx ends, at each back end for itself: one that hangs leaves the others watched.
-func (c *conditions) watch(ctx context.Context) error {
+// Watch looks every second until ctx ends, at each back end for itself: one that hangs leaves the others watched.
+func (c *Conditions) Watch(ctx context.Context) error {
 	var watched sync.WaitGroup
 	for i, b := range c.checked {
 		watched.Go(func() {
@@ -56,7 +56,7 @@ func (c *conditions) watch(ctx context.Context) error {
 }
 
 // looked notes what is wrong with the servers of a back end.
-func (c *conditions) looked(i int, wrong []error) {
+func (c *Conditions) looked(i int, wrong []error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, was := c.found[i]
@@ -80,8 +80,8 @@ func (c *conditions) looked(i int, wrong []error) {
 // conditionsShown is of how many servers a problem gives the text.
 const conditionsShown = 8
 
-// add adds what was wrong at the last look.
-func (c *conditions) add(all *problems) {
+// Add adds what was wrong at the last look.
+func (c *Conditions) Add(all *Problems) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.found) == 0 {
@@ -97,10 +97,10 @@ func (c *conditions) add(all *problems) {
 			}
 		}
 	}
-	all.add("settings", unsafeSettings, 0, max(time.Since(since), 1))
+	all.Add("settings", unsafeSettings, 0, max(time.Since(since), 1))
 	text := strings.Join(texts[:min(len(texts), conditionsShown)], "; ")
 	if n := len(texts) - conditionsShown; n > 0 {
 		text += fmt.Sprintf("; and %d more", n)
 	}
-	all.detail(unsafeSettings, text)
+	all.Detail(unsafeSettings, text)
 }

@@ -1,17 +1,25 @@
-package tilefence
+// Package inspect is a page, and its JSON, on the tiles of a tilefence.TileServer, for the people who run a game, and a
+// client that asks as the page does.
+//
+// A handler keeps nothing, and is safe for concurrent use. It asks the coordination store for the marks of the tiles at
+// each request, for 0.5 s at most: what the server itself knows is shown when the store hangs.
+package inspect
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
-	"io"
+	"log/slog"
 	"maps"
 	"math"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -22,42 +30,45 @@ const inspectTimeout = 10 * time.Second
 // marksTimeout bounds the reading of the marks: what the server itself knows is wanted most when the store hangs.
 const marksTimeout = 500 * time.Millisecond
 
-// InspectorConfig holds the optional settings of an inspector. Nil and the zero value are valid.
-type InspectorConfig struct {
+// Config holds the optional settings of an inspector. Nil and the zero value are valid.
+type Config struct {
 	// Decode explains a tile's state, as Rules.Snapshot has returned it, by what JSON can say. Default: its size.
 	Decode func(id fence.TileID, snapshot []byte) (any, error)
 
 	// Control adds buttons that take tiles over and drain them. Default: the inspector only reads.
 	Control bool
+
+	// Logger takes a line for each tile that a request has moved. Nil discards.
+	Logger *slog.Logger
 }
 
-// NewInspector returns a page, and its JSON, on the tiles of a server: owners, epochs, positions, watermarks and how
+// New returns a handler of a page, and its JSON, on the tiles of a server: owners, epochs, positions, watermarks and how
 // far behind they are, members, health, and the game's own state as of the last snapshot. Mount it under a path that
 // ends with a slash:
 //
-//	inspector, err := tilefence.NewInspector(server, b, mayInspect, nil)
+//	inspector, err := inspect.New(server, b.Log, mayInspect, nil)
 //	mux.Handle("/inspect/", http.StripPrefix("/inspect", inspector))
 //
 // authorize decides over every request, from its cookies or headers: an error refuses it with status 403. It must not
 // be nil, since the state of a game is not for everybody. Requests that change something are POSTs, need
-// InspectorConfig.Control, and are refused if they come from a page of another origin.
+// Config.Control, and are refused if they come from a page of another origin.
 //
-// It needs Log. Errors: a *fence.ArgumentError.
-func NewInspector(
-	s *TileServer, b Backends, authorize func(*http.Request) error, cfg *InspectorConfig,
+// log is that of the server's back ends. Errors: a *fence.ArgumentError.
+func New(
+	s *tilefence.TileServer, log stream.Log, authorize func(*http.Request) error, cfg *Config,
 ) (http.Handler, error) {
 	switch {
 	case s == nil:
-		return nil, argument("server", "nil", "a TileServer")
+		return nil, &fence.ArgumentError{Field: "server", Value: "nil", Want: "a TileServer"}
+	case log == nil:
+		return nil, &fence.ArgumentError{Field: "log", Value: "nil", Want: "that of the server's back ends"}
 	case authorize == nil:
-		return nil, argument("authorize", "nil", "a function that decides who may inspect")
+		return nil, &fence.ArgumentError{Field: "authorize", Value: "nil",
+			Want: "a function that decides who may inspect"}
 	}
-	if err := require("Inspector", b.log()); err != nil {
-		return nil, err
-	}
-	i := &inspector{server: s, log: b.Log}
-	if cfg != nil {
-		i.cfg = *cfg
+	i := &inspector{server: s, log: log, cfg: setting.Of(cfg)}
+	if i.cfg.Logger == nil {
+		i.cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", i.servePage)
@@ -86,22 +97,22 @@ func NewInspector(
 }
 
 type inspector struct {
-	server *TileServer
+	server *tilefence.TileServer
 	log    stream.Log
-	cfg    InspectorConfig
+	cfg    Config
 }
 
-// Inspection is what an inspector answers to GET tiles, as JSON: the tiles of one server.
-type Inspection struct {
-	Contact  string          `json:"contact"`
-	Control  bool            `json:"control"` // tiles can be taken over and drained
-	Problems []string        `json:"problems"`
-	Members  []string        `json:"members"` // contacts
-	Tiles    []InspectedTile `json:"tiles"`
+// Server is what an inspector answers to GET tiles, as JSON: the tiles of one server.
+type Server struct {
+	Contact  string   `json:"contact"`
+	Control  bool     `json:"control"` // tiles can be taken over and drained
+	Problems []string `json:"problems"`
+	Members  []string `json:"members"` // contacts
+	Tiles    []Tile   `json:"tiles"`
 }
 
-// InspectedTile is one server's part in a tile.
-type InspectedTile struct {
+// Tile is one server's part in a tile.
+type Tile struct {
 	Tile     fence.TileID    `json:"tile"`
 	State    string          `json:"state"` // tile.State in words, or quarantined
 	Class    string          `json:"durability"`
@@ -117,14 +128,14 @@ type InspectedTile struct {
 	Dilation float64         `json:"dilation,omitempty"` // how many tick intervals a tick lasts; absent: 1
 	Frozen   bool            `json:"frozen"`
 	Failures int64           `json:"failures"` // of the game's rules
-	Marks    []InspectedMark `json:"marks"`
+	Marks    []Mark          `json:"marks"`
 	Floor    stream.Consumer `json:"floor,omitempty"` // the consumer that holds the trim floor: the one farthest behind
 	Problem  string          `json:"problem,omitempty"`
 }
 
-// InspectedMark is how far a consumer of a tile's stream is. The batches between the mark of the checkpointer and the
+// Mark is how far a consumer of a tile's stream is. The batches between the mark of the checkpointer and the
 // end are what would be lost with the coordination store and the tile's owner.
-type InspectedMark struct {
+type Mark struct {
 	Consumer stream.Consumer `json:"consumer"`
 	Seq      fence.Seq       `json:"seq"`
 	Behind   fence.Seq       `json:"behind"` // batches
@@ -133,12 +144,12 @@ type InspectedMark struct {
 func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), marksTimeout)
 	defer cancel()
-	seen := Inspection{Contact: i.server.Contact(), Control: i.cfg.Control, Problems: []string{}, Members: []string{},
-		Tiles: []InspectedTile{}}
+	seen := Server{Contact: i.server.Contact(), Control: i.cfg.Control, Problems: []string{}, Members: []string{},
+		Tiles: []Tile{}}
 	for _, p := range i.server.Health() {
 		seen.Problems = append(seen.Problems, p.String())
 	}
-	for _, m := range i.server.Members().Members() {
+	for _, m := range i.server.Members() {
 		seen.Members = append(seen.Members, m.Contact)
 	}
 	all := i.server.Host().Status()
@@ -159,7 +170,7 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 			lowest := fence.Seq(math.MaxUint64)
 			for _, c := range slices.SortedFunc(maps.Keys(marks[n].Marks), stream.CompareConsumers) {
 				at := marks[n].Marks[c].Seq
-				row.Marks = append(row.Marks, InspectedMark{Consumer: c, Seq: at, Behind: max(row.Seq, at) - at})
+				row.Marks = append(row.Marks, Mark{Consumer: c, Seq: at, Behind: max(row.Seq, at) - at})
 				if at < lowest {
 					lowest, row.Floor = at, c
 				}
@@ -171,12 +182,12 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 }
 
 // rowOf is what the server itself knows of a tile.
-func rowOf(s *tile.Status) InspectedTile {
+func rowOf(s *tile.Status) Tile {
 	owner := ownerOf(s)
-	row := InspectedTile{Tile: s.Tile, State: s.State.String(), Class: s.Durability.String(), Owner: owner.Contact,
+	row := Tile{Tile: s.Tile, State: s.State.String(), Class: s.Durability.String(), Owner: owner.Contact,
 		Epoch: owner.Epoch, Held: s.Epoch, Position: s.Position.String(), Seq: s.Position.Seq,
 		Tick: s.Tick, Heat: s.Heat, Queued: s.Queued, Missed: s.Missed, Dilation: s.Dilation, Frozen: s.Pending,
-		Failures: s.Failures, Marks: []InspectedMark{}}
+		Failures: s.Failures, Marks: []Mark{}}
 	if s.Quarantine != nil {
 		row.State, row.Problem = "quarantined", s.Quarantine.Quarantine.String()
 	}
@@ -255,7 +266,7 @@ func (i *inspector) change(move func(ctx context.Context, id fence.TileID, to st
 			http.Error(w, err.Error(), http.StatusConflict)
 			return
 		}
-		i.server.cfg.Logger.Info("tile moved by the inspector", "tile", id, "how", r.URL.Path)
+		i.cfg.Logger.Info("tile moved by the inspector", "tile", id, "how", r.URL.Path)
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -272,59 +283,8 @@ func answer(w http.ResponseWriter, v any) {
 
 func (i *inspector) servePage(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = io.WriteString(w, inspectorPage)
+	_, _ = w.Write(page)
 }
 
-const inspectorPage = `<!doctype html>
-<meta charset="utf-8">
-<title>Tiles</title>
-<style>
-body { font: 14px system-ui; margin: 2em } td, th { padding: .2em .8em; text-align: left } pre { background: #8881 }
-</style>
-<h1></h1><p id="problems"></p><p id="members"></p>
-<table><thead><tr><th>tile<th>state<th>owner<th>epoch<th>seq<th>tick<th>queued<th>missed<th>durability<th>behind<th>
-<tbody></tbody></table>
-<pre></pre>
-<script type="module">
-const $ = (s) => document.querySelector(s);
-const cell = (text) => Object.assign(document.createElement("td"), { textContent: text });
-async function ask(url, method = "GET") {
-  const r = await fetch(url, { method });
-  const text = await r.text();
-  if (!r.ok) throw new Error(text);
-  return text ? JSON.parse(text) : null;
-}
-const show = (of) => of.then((v) => { $("pre").textContent = v && JSON.stringify(v, null, 1); },
-  (err) => { $("pre").textContent = err.message; });
-function buttons(t, control) {
-  const td = cell("");
-  const add = (textContent, onclick) =>
-    td.append(Object.assign(document.createElement("button"), { textContent, onclick }));
-  add("state", () => show(ask("state?tile=" + t.tile)));
-  if (control && t.state !== "serving") add("take over", () => show(ask("takeover?tile=" + t.tile, "POST")));
-  if (control && t.state === "serving") add("drain", () => {
-    const to = prompt("To which contact? Empty: release it");
-    if (to !== null) show(ask("drain?tile=" + t.tile + "&to=" + encodeURIComponent(to), "POST"));
-  });
-  return td;
-}
-async function look() {
-  const s = await ask("tiles").catch((err) => { $("#problems").textContent = err.message; });
-  if (!s) return;
-  $("h1").textContent = "Tiles of " + s.contact;
-  $("#problems").textContent = s.problems.join("; ") || "no problems";
-  $("#members").textContent = "members: " + (s.members.join(", ") || "none");
-  $("tbody").replaceChildren(...s.tiles.map((t) => {
-    const tr = document.createElement("tr");
-    const behind = t.problem ?? t.marks.map((m) => m.consumer + " " + m.behind + (m.consumer === t.floor ? " (floor)" : ""))
-      .join(", ");
-    const state = t.frozen ? "frozen" : t.state + (t.dilation > 1 ? ", time × " + t.dilation : "");
-    tr.append(...[t.tile, state, t.owner, t.epoch, t.seq, t.tick, t.queued, t.missed_ticks,
-      t.durability, behind].map(cell), buttons(t, s.control));
-    return tr;
-  }));
-}
-look();
-setInterval(look, 1000);
-</script>
-`
+//go:embed page.html
+var page []byte

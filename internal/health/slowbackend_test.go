@@ -1,4 +1,4 @@
-package tilefence
+package health
 
 import (
 	"context"
@@ -46,15 +46,15 @@ func (b *asked) EnterWorld(ctx context.Context, w fence.World) (fence.World, err
 func TestABackEndThatHangsHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := &asked{wrong: []error{errors.New("appendonly is no")}}
-		var c conditions
-		c.of(&asked{hangs: true}, bad)
+		var c Conditions
+		c.Of(&asked{hangs: true}, bad)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- c.watch(ctx) }()
+		go func() { ended <- c.Watch(ctx) }()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		var all problems
-		c.add(&all)
+		var all Problems
+		c.Add(&all)
 		if assert.Len(t, all, 1) {
 			assert.Equal(t, "appendonly is no", all[0].Detail)
 		}
@@ -69,10 +69,10 @@ func TestABackEndThatHangsComparesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := fence.World{ID: fence.NewWorldID()}
 		other := &asked{world: own}
-		w := newWorlds(nil, slog.New(slog.DiscardHandler), []any{other}, nil)
-		assert.NoError(t, w.enter(t.Context()))
+		w := NewWorlds(nil, slog.New(slog.DiscardHandler), []any{other}, nil)
+		assert.NoError(t, w.Enter(t.Context()))
 		first, foreign := &asked{hangs: true}, &asked{err: &fence.WorldError{}}
-		w = newWorlds(nil, slog.New(slog.DiscardHandler), []any{first, other, foreign}, nil)
-		assert.ErrorIs(t, w.first(t.Context()), fence.ErrWorld)
+		w = NewWorlds(nil, slog.New(slog.DiscardHandler), []any{first, other, foreign}, nil)
+		assert.ErrorIs(t, w.First(t.Context()), fence.ErrWorld)
 	})
 }
