@@ -42,9 +42,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// New returns a handler of a page, and its JSON, on the tiles of a server: owners, epochs, positions, watermarks and how
-// far behind they are, members, health, and the game's own state as of the last snapshot. Mount it under a path that
-// ends with a slash:
+// New returns a handler of a page, and its JSON, on the tiles of a server: owners, epochs, positions, watermarks and
+// how far behind they are, members, health, and the game's own state as of the last snapshot. Mount it under a path
+// that ends with a slash:
 //
 //	inspector, err := inspect.New(server, b.Log, mayInspect, nil)
 //	mux.Handle("/inspect/", http.StripPrefix("/inspect", inspector))

@@ -25,6 +25,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/devstack/starttest"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -91,16 +92,16 @@ func TestBattleOnServers(t *testing.T) {
 // wants every view to converge.
 func checkBattle(t *testing.T, servers ...string) {
 	p := play(t, append([]string{"-tiles", "3", "-clients", "24", "-tick", "100ms"}, servers...)...)
-	before := p.watch(t, func(s spectator.Status) bool { return len(s.Tiles) == 3 && s.Tiles[0].Seq > 5 })
+	before := p.watch(t, func(s statuspoller.Status) bool { return len(s.Tiles) == 3 && s.Tiles[0].Seq > 5 })
 	p.takeOver(t, before.Tiles[0].Tile)
-	after := p.watch(t, func(s spectator.Status) bool {
+	after := p.watch(t, func(s statuspoller.Status) bool {
 		return s.Tiles[0].Epoch > before.Tiles[0].Epoch && s.Tiles[0].State == "serving" &&
 			s.Tiles[0].Owner != before.Tiles[0].Owner
 	})
 	assert.Greater(t, after.Tiles[0].Seq, before.Tiles[0].Seq, "the sequence continues")
 
-	p.watch(t, func(s spectator.Status) bool { return s.Lobby != nil && s.Lobby.Seated > 0 })
-	p.watch(t, func(s spectator.Status) bool {
+	p.watch(t, func(s statuspoller.Status) bool { return s.Lobby != nil && s.Lobby.Seated > 0 })
+	p.watch(t, func(s statuspoller.Status) bool {
 		known := s.ColdReads != nil && s.StaleDrops != nil && s.SupersededTails != nil && s.DeadLetters != nil
 		return known && *s.ColdReads > 0 && s.Ledger["applied"] > 0 && s.BytesPerTick > 0 &&
 			s.Tiles[0].Lost != nil && len(s.Tiles[0].Marks) > 1
@@ -147,7 +148,7 @@ var pageClient = &http.Client{Timeout: 15 * time.Second}
 
 // watch asks the page's own address for the status until it is as wanted. It waits 45 s, times the patience of
 // waittest, which is less than a run of go test may take. If the battle has ended, the test fails at once.
-func watch(t *testing.T, page string, as func(spectator.Status) bool, ended <-chan struct{}) spectator.Status {
+func watch(t *testing.T, page string, as func(statuspoller.Status) bool, ended <-chan struct{}) statuspoller.Status {
 	t.Helper()
 	var got spectator.Report
 	waittest.Until(t, func() bool {
@@ -222,7 +223,7 @@ func TestActorsAsProcesses(t *testing.T) {
 		"-relay", view, "-gateway", intents,
 		"-report", "json")
 
-	before := watch(t, page, func(s spectator.Status) bool {
+	before := watch(t, page, func(s statuspoller.Status) bool {
 		return len(s.Tiles) == 4 && s.Tiles[0].Seq > 5 &&
 			s.Tiles[1].Seq > 5
 	}, nil)
@@ -231,7 +232,7 @@ func TestActorsAsProcesses(t *testing.T) {
 	require.Equal(t, contactA, before.Tiles[0].Owner)
 	killed := time.Now()
 	require.NoError(t, hostA.Process.Signal(os.Kill))
-	after := watch(t, page, func(s spectator.Status) bool {
+	after := watch(t, page, func(s statuspoller.Status) bool {
 		return s.Tiles[0].Owner == contactB &&
 			s.Tiles[1].Owner == contactB
 	}, nil)
@@ -240,7 +241,7 @@ func TestActorsAsProcesses(t *testing.T) {
 	t.Logf("gossip held it for dead within %v", time.Since(killed))
 	_, screenC := start("tile", "-listen", "127.0.0.1:0", "-own", "0", "-takeover")
 	contactC := screenC.find(t, `tile host at (\S+):`)
-	taken := watch(t, page, func(s spectator.Status) bool { return s.Tiles[0].Owner == contactC }, nil)
+	taken := watch(t, page, func(s statuspoller.Status) bool { return s.Tiles[0].Owner == contactC }, nil)
 	assert.Greater(t, taken.Tiles[0].Epoch, after.Tiles[0].Epoch)
 	metrics := string(get(t, gatewayPage+"metrics"))
 	assert.Regexp(t, `\ntilefence_route_answers_total{source="gossip"} [1-9]`, metrics)

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -34,7 +34,7 @@ func (d *deployment) newChaos() *chaos.Runner {
 	}
 	cfg := chaos.Config{Seed: d.options.seed, Every: d.options.chaosEvery, Logger: d.logger,
 		Began: func(i chaos.Injected) {
-			e := spectator.Event{Kind: spectator.KindFault, Owner: i.Host, Fault: i.ID,
+			e := statuspoller.Event{Kind: statuspoller.KindFault, Owner: i.Host, Fault: i.ID,
 				Text: i.Title + i.Where() + ": " + i.Means}
 			if len(i.Tiles) == 1 {
 				e.Tile = i.Tiles[0]
@@ -42,7 +42,7 @@ func (d *deployment) newChaos() *chaos.Runner {
 			d.meters.log.Put(e)
 		},
 		Ended: func(i chaos.Injected) {
-			d.meters.log.Put(spectator.Event{Kind: spectator.KindRecovered, Owner: i.Host, Fault: i.ID,
+			d.meters.log.Put(statuspoller.Event{Kind: statuspoller.KindRecovered, Owner: i.Host, Fault: i.ID,
 				Text: i.Summary})
 		}}
 	if d.lobby != nil {
@@ -82,16 +82,16 @@ func (h *host) Part() { h.member.Part() }
 func (h *host) Rejoin() error { return h.member.Rejoin() }
 
 // chaosStatus is what the page shows of a runner.
-func chaosStatus(r *chaos.Runner, seed uint64) *spectator.Chaos {
+func chaosStatus(r *chaos.Runner, seed uint64) *statuspoller.Chaos {
 	now, faults := r.Now()
-	s := &spectator.Chaos{Seed: seed, Faults: faults}
+	s := &statuspoller.Chaos{Seed: seed, Faults: faults}
 	for _, system := range r.Systems() {
-		s.Systems = append(s.Systems, spectator.System(system))
+		s.Systems = append(s.Systems, statuspoller.System(system))
 	}
 	if now == nil {
 		return s
 	}
-	s.Fault = &spectator.Fault{ID: now.ID, Kind: now.Title, Means: now.Means, Host: now.Host, System: now.System,
+	s.Fault = &statuspoller.Fault{ID: now.ID, Kind: now.Title, Means: now.Means, Host: now.Host, System: now.System,
 		Node: now.Node, Suffer: now.Tiles, Began: now.Began.UnixMilli(), Lasts: now.Lasts.Milliseconds(),
 		Recovery: float64(now.Recovery.Microseconds()) / 1000, Summary: now.Summary}
 	if !now.Healed.IsZero() {

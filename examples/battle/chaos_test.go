@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/faultinject"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // TestChaos breaks everything that needs no server, in several orders, and wants every view to converge, every
@@ -49,11 +49,11 @@ func TestChaosOnServers(t *testing.T) {
 // checkChaos plays a battle until so many things were broken and put right, and checks what must hold whatever it was.
 func checkChaos(t *testing.T, faults int, args ...string) report {
 	p := play(t, append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms"}, args...)...)
-	broken := p.watch(t, func(s spectator.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
+	broken := p.watch(t, func(s statuspoller.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
 	assert.NotEmpty(t, broken.Chaos.Fault.Kind)
 	assert.NotEmpty(t, broken.Chaos.Fault.Means)
 	assert.NotEmpty(t, broken.Chaos.Systems)
-	p.watch(t, func(s spectator.Status) bool {
+	p.watch(t, func(s statuspoller.Status) bool {
 		return s.Chaos.Faults > faults || s.Chaos.Faults == faults && s.Chaos.Fault.Over > 0
 	})
 	p.counts(t, "admission_settles_total")

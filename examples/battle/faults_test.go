@@ -6,10 +6,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // injectOnce injects one kind of fault into a deployment, and returns what the report says of it.
@@ -31,7 +31,7 @@ func TestOwnerCutOff(t *testing.T) {
 	}
 	stood := 0
 	for _, e := range d.meters.log.After(0) {
-		if e.Kind == spectator.KindRefused || e.Kind == spectator.KindStoodDown {
+		if e.Kind == statuspoller.KindRefused || e.Kind == statuspoller.KindStoodDown {
 			stood++
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
@@ -63,7 +62,7 @@ type lobby struct {
 	hired   int
 	graves  []*matchWorker // killed: their goroutines wait for the end
 	stops   []func()       // of supervisors, offers and looks
-	shown   *spectator.Lobby
+	shown   *statuspoller.Lobby
 	book    book
 }
 
@@ -72,7 +71,7 @@ type lobby struct {
 func (d *deployment) newLobby() (*lobby, error) {
 	name := rand.Text()[:8]
 	l := &lobby{deployment: d, store: d.backends.tickets, pool: matchPool + "-" + name, waits: figures.NewHistogram(),
-		shown: &spectator.Lobby{}, book: newBook()}
+		shown: &statuspoller.Lobby{}, book: newBook()}
 	// Two teams of two; pairs if nobody else comes for a while.
 	l.queue = match.Queue{Name: "battle-" + name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
 		MaxWait: time.Minute, Room: 2000, Strategy: match.Window{Initial: 100, Growth: 40}}
@@ -160,7 +159,7 @@ func (l *lobby) finished(i match.FinishInfo) {
 func (l *lobby) reclaimed(i match.ReclaimInfo) {
 	l.lapsed.Add(int64(i.Lapsed))
 	if i.Returned+i.Pending > 0 {
-		l.meters.log.Put(spectator.Event{Kind: spectator.KindNote, Text: fmt.Sprintf(
+		l.meters.log.Put(statuspoller.Event{Kind: statuspoller.KindNote, Text: fmt.Sprintf(
 			"a match worker is gone: %s of it wait again, %s of it finished", chaos.Count(i.Returned, "ticket"),
 			matches(i.Pending))})
 	}
@@ -212,29 +211,29 @@ func (l *lobby) look(ctx context.Context) error {
 	}
 }
 
-func (l *lobby) status(ctx context.Context) (*spectator.Lobby, error) {
+func (l *lobby) status(ctx context.Context) (*statuspoller.Lobby, error) {
 	d, err := l.tickets.Depth(ctx, l.queue.Name)
 	if err != nil {
 		return nil, err
 	}
-	s := &spectator.Lobby{Created: d.Created, Waiting: d.Waiting, Matching: d.Claimed + d.Matched, Seated: d.Seated,
+	s := &statuspoller.Lobby{Created: d.Created, Waiting: d.Waiting, Matching: d.Claimed + d.Matched, Seated: d.Seated,
 		Cancelled: d.Cancelled, TimedOut: d.TimedOut, Matches: l.placed.Load(), NoSeat: l.noSeat.Load(),
 		Workers: len(l.living()), Killed: l.killed.Load()}
 	w := l.waits.Latency()
-	s.Wait = spectator.Latency{P50: w.P50, P99: w.P99, Samples: int(w.Count)}
+	s.Wait = statuspoller.Latency{P50: w.P50, P99: w.P99, Samples: int(w.Count)}
 	longest, err := l.tickets.List(ctx, l.queue.Name, 1)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range longest {
-		s.Longest = &spectator.Ticket{ID: t.Ticket.ID, Players: names(t.Ticket), Rating: t.Ticket.Rating,
+		s.Longest = &statuspoller.Ticket{ID: t.Ticket.ID, Players: names(t.Ticket), Rating: t.Ticket.Rating,
 			Waited: t.Waited.Milliseconds(), Why: t.Why.String()}
 	}
 	tiles, err := l.store.Tiles(ctx, l.pool)
 	for _, id := range l.world {
 		if i := slices.IndexFunc(tiles, func(t match.Load) bool { return t.Tile == id }); i >= 0 {
 			t := tiles[i]
-			s.Tiles = append(s.Tiles, spectator.Seats{Tile: id, Seats: t.Seats, Used: t.Used, Serving: t.Serving})
+			s.Tiles = append(s.Tiles, statuspoller.Seats{Tile: id, Seats: t.Seats, Used: t.Used, Serving: t.Serving})
 		}
 	}
 	return s, err
@@ -248,7 +247,7 @@ func names(t match.Ticket) (all []string) {
 }
 
 // shows is what the page shows of a lobby; nil without one.
-func (l *lobby) shows() *spectator.Lobby {
+func (l *lobby) shows() *statuspoller.Lobby {
 	if l == nil {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tilefence/tilefence"
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
@@ -52,7 +51,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 		},
 		Refused: func(i tile.RefusalInfo) {
 			if refused, ok := errors.AsType[*fence.RefusedError](i.Err); ok && errors.Is(i.Err, fence.ErrStale) {
-				m.log.Add(spectator.KindRefused, i.Tile, host, refused.Epoch,
+				m.log.Add(statuspoller.KindRefused, i.Tile, host, refused.Epoch,
 					"a commit of %s under epoch %d was refused: epoch %d is at %s",
 					host, refused.Epoch, refused.Current.Epoch, refused.Current.Contact)
 			}
@@ -60,13 +59,13 @@ func (m *meters) hooks(host string) tile.Hooks {
 		Healed: func(i tile.HealInfo) {
 			switch {
 			case i.Rebased:
-				m.log.Add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+				m.log.Add(statuspoller.KindFault, i.Tile, host, i.At.Epoch,
 					"%s healed a fork: rebased on its own state under epoch %d", host, i.At.Epoch)
 			case i.Reclaimed:
-				m.log.Add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+				m.log.Add(statuspoller.KindFault, i.Tile, host, i.At.Epoch,
 					"%s went above a claim that was not taken up: epoch %d", host, i.At.Epoch)
 			default:
-				m.log.Add(spectator.KindFault, i.Tile, host, i.At.Epoch,
+				m.log.Add(statuspoller.KindFault, i.Tile, host, i.At.Epoch,
 					"%s re-appended %d batches that a failover had lost", host, i.Reappended)
 			}
 		},
@@ -75,7 +74,7 @@ func (m *meters) hooks(host string) tile.Hooks {
 			if i.LostTicks == 0 {
 				what = "nothing is lost"
 			}
-			m.log.Add(spectator.KindNote, i.Tile, host, i.At.Epoch,
+			m.log.Add(statuspoller.KindNote, i.Tile, host, i.At.Epoch,
 				"coordination had lost the tile; it goes on from tick %d: %s", i.SnapshotTick, what)
 		},
 		Snapshotted: func(i tile.SnapshotInfo) {

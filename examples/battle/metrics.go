@@ -6,7 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 )
@@ -26,12 +25,12 @@ func (p *plan) metricsHandler() http.Handler {
 func (p *plan) totals() (statuspoller.Totals, error) { return statuspoller.ReadTotals(p.registry) }
 
 // routing is how the gateway of this process has found the owners so far; nil without a gateway.
-func (m *meters) routing() *spectator.Routing {
+func (m *meters) routing() *statuspoller.Routing {
 	gateway := m.gateway.Load()
 	if gateway == nil {
 		return nil
 	}
 	s := gateway.Stats().Router
-	return &spectator.Routing{Gossip: spectator.Source(s.Gossip), Store: spectator.Source(s.Store),
-		Redirect: spectator.Source(s.Redirect), StoreReads: s.StoreReads, Failures: s.Failures}
+	return &statuspoller.Routing{Gossip: statuspoller.Source(s.Gossip), Store: statuspoller.Source(s.Store),
+		Redirect: statuspoller.Source(s.Redirect), StoreReads: s.StoreReads, Failures: s.Failures}
 }

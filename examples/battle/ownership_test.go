@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // TestOperatorsQuestions: who owns what, since when, at which epoch, how often did it move; and the counters.
@@ -19,9 +19,9 @@ func TestOperatorsQuestions(t *testing.T) {
 	began := time.Now()
 	p := play(t, "-stack", "embedded", "-tiles", "2", "-clients", "4", "-balance-every", "0", "-tick", "100ms")
 	page := p.page
-	before := p.watch(t, func(s spectator.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
+	before := p.watch(t, func(s statuspoller.Status) bool { return len(s.Tiles) == 2 && s.Tiles[0].Seq > 2 })
 	p.takeOver(t, before.Tiles[0].Tile)
-	got := p.watch(t, func(s spectator.Status) bool {
+	got := p.watch(t, func(s statuspoller.Status) bool {
 		return s.Tiles[0].Epoch > 1 && s.Tiles[0].Owner != before.Tiles[0].Owner && s.Tiles[0].State == "serving" &&
 			s.Tiles[0].Mints > 0 && s.Tiles[1].Mints > 0
 	})
@@ -33,7 +33,7 @@ func TestOperatorsQuestions(t *testing.T) {
 	assert.Greater(t, moved.Since, stayed.Since)
 	assert.GreaterOrEqual(t, stayed.Since, began.Add(-time.Second).UnixMilli())
 	assert.Greater(t, moved.Seq, before.Tiles[0].Seq)
-	p.watch(t, func(s spectator.Status) bool { return s.Tiles[0].Floor != "" && s.Tiles[0].Followers == 2 })
+	p.watch(t, func(s statuspoller.Status) bool { return s.Tiles[0].Floor != "" && s.Tiles[0].Followers == 2 })
 
 	metrics := string(get(t, page+"metrics"))
 	assert.Regexp(t, `\ntilefence_tile_transitions_total{to="serving"} ([3-9]|\d\d)`, metrics)

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	slow "github.com/tilefence/tilefence/tile/plan"
@@ -125,14 +125,14 @@ func (p *pilots) rest() {
 }
 
 // status is the planners as the page shows them.
-func (p *pilots) status() *spectator.Pilots {
+func (p *pilots) status() *statuspoller.Pilots {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := &spectator.Pilots{Workers: len(p.workers), Killed: p.killed, Tokens: p.tokens, Billed: len(p.bill),
-		Waits: []spectator.Pilot{}}
+	out := &statuspoller.Pilots{Workers: len(p.workers), Killed: p.killed, Tokens: p.tokens, Billed: len(p.bill),
+		Waits: []statuspoller.Pilot{}}
 	for _, ships := range p.ships {
 		out.Ships += len(ships)
 	}
@@ -148,15 +148,15 @@ func (p *pilots) status() *spectator.Pilots {
 		}
 		for _, id := range d.Tiles() {
 			for _, r := range d.Waiting(id) {
-				w := spectator.Pilot{Tile: id, Ship: r.Entity, Age: r.Age.Milliseconds(), Player: r.Tier == slow.Player,
-					Running: p.calls[r.ID] != nil}
+				w := statuspoller.Pilot{Tile: id, Ship: r.Entity, Age: r.Age.Milliseconds(),
+					Player: r.Tier == slow.Player, Running: p.calls[r.ID] != nil}
 				if out.Waits = append(out.Waits, w); w.Running {
 					out.Running++
 				}
 			}
 		}
 	}
-	slices.SortFunc(out.Waits, func(a, b spectator.Pilot) int { return cmp.Compare(b.Age, a.Age) })
+	slices.SortFunc(out.Waits, func(a, b statuspoller.Pilot) int { return cmp.Compare(b.Age, a.Age) })
 	return out
 }
 

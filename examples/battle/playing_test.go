@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -60,7 +60,7 @@ func (p *playing) await(t *testing.T) {
 }
 
 // watch asks the battle's page for the status until it is as wanted. A battle that has ended fails the test at once.
-func (p *playing) watch(t *testing.T, as func(spectator.Status) bool) spectator.Status {
+func (p *playing) watch(t *testing.T, as func(statuspoller.Status) bool) statuspoller.Status {
 	t.Helper()
 	return watch(t, p.page, as, p.done)
 }

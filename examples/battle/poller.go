@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/faultinject"
@@ -44,7 +43,7 @@ func (p *plan) clientStats() relayclient.Stats {
 }
 
 // addStatus adds what only the battle knows.
-func (p *plan) addStatus(s *spectator.Status) {
+func (p *plan) addStatus(s *statuspoller.Status) {
 	s.Routing, s.Lobby, s.Pilots = p.meters.routing(), p.lobby.shows(), p.pilot.status()
 	if p.chaos != nil {
 		s.Chaos = chaosStatus(p.chaos, p.options.seed)

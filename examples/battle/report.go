@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
@@ -47,8 +46,8 @@ type report struct {
 	Cards       int64            `json:"cards_played"`
 	Ledger      map[string]int64 `json:"ledger_outcomes"`
 
-	Servers statuspoller.Totals `json:"servers"` // the library's metrics
-	Routing *spectator.Routing  `json:"routing,omitempty"`
+	Servers statuspoller.Totals   `json:"servers"` // the library's metrics
+	Routing *statuspoller.Routing `json:"routing,omitempty"`
 
 	Lobby   *lobbyReport  `json:"lobby,omitempty"`
 	Chaos   *chaos.Report `json:"chaos,omitempty"`

@@ -21,9 +21,10 @@ type Spawner struct {
 	Host    *tilehost.Host
 	Store   fence.Store
 	Members route.Membership
-	Contact string                                                     // of the host
-	Decide  func(ctx context.Context, id fence.TileID, held int) error // whether a tile begins, of a host with held others
-	Logger  *slog.Logger
+	Contact string // of the host
+	// Decide says whether a tile begins on a host that has held others: an error refuses it.
+	Decide func(ctx context.Context, id fence.TileID, held int) error
+	Logger *slog.Logger
 
 	attempts singleflight.Group
 }

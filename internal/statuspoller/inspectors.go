@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/wait"
@@ -81,7 +80,7 @@ func (l *inspectors) parts(id fence.TileID, contacts []string) (parts []inspect.
 
 // shows brings what the page shows of a tile up to date, but for who owns it, and returns the owner as the hosts say:
 // the one that serves under the highest epoch, or that followers have last seen.
-func (l *inspectors) shows(now *spectator.TileStatus, contacts []string) (owner fence.Owner) {
+func (l *inspectors) shows(now *TileStatus, contacts []string) (owner fence.Owner) {
 	parts, by := l.parts(now.Tile, contacts)
 	now.Processors, now.State, now.Heat, now.Followers, now.Dilation = nil, "", 0, 0, 0
 	serves := false
@@ -104,7 +103,7 @@ func (l *inspectors) shows(now *spectator.TileStatus, contacts []string) (owner 
 		case tile.Stopped.String(), tile.StoodDown.String(): // it has no part in what is decided now
 		default:
 			now.Processors = append(now.Processors,
-				spectator.Processor{Contact: by[i].Contact, State: p.State, Epoch: p.Held})
+				Processor{Contact: by[i].Contact, State: p.State, Epoch: p.Held})
 		}
 	}
 	for i := range parts {
@@ -116,9 +115,9 @@ func (l *inspectors) shows(now *spectator.TileStatus, contacts []string) (owner 
 }
 
 // marksOf are the watermarks of a tile.
-func marksOf(p *inspect.Tile) (marks []spectator.Mark) {
+func marksOf(p *inspect.Tile) (marks []Mark) {
 	for _, m := range p.Marks {
-		marks = append(marks, spectator.Mark{Consumer: string(m.Consumer), Behind: m.Behind})
+		marks = append(marks, Mark{Consumer: string(m.Consumer), Behind: m.Behind})
 	}
 	return marks
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/stream"
@@ -31,17 +30,17 @@ func TestThePageShowsWhatInspectorsSay(t *testing.T) {
 		"cat:1": says("cat:1", 0, inspect.Tile{State: "following", Owner: "bob:1", Epoch: 2, Seq: 50}),
 		"dan:1": says("dan:1", time.Minute, inspect.Tile{State: "following", Owner: "ann:1", Epoch: 1}),
 	}}
-	now := spectator.TileStatus{Tile: id}
+	now := TileStatus{Tile: id}
 	owner := l.shows(&now, contacts)
 	assert.Equal(t, fence.Owner{Tile: id, Epoch: 2, Contact: "bob:1", Tick: 60}, owner)
-	assert.Equal(t, spectator.TileStatus{Tile: id, Seq: 50, Position: "2:50", State: "serving", Heat: 3, Followers: 1,
-		Dilation: 1.5, Marks: []spectator.Mark{{Consumer: "checkpoint", Behind: 7}}, Floor: "checkpoint", AtRisk: 7,
-		Processors: []spectator.Processor{
+	assert.Equal(t, TileStatus{Tile: id, Seq: 50, Position: "2:50", State: "serving", Heat: 3, Followers: 1,
+		Dilation: 1.5, Marks: []Mark{{Consumer: "checkpoint", Behind: 7}}, Floor: "checkpoint", AtRisk: 7,
+		Processors: []Processor{
 			{Contact: "ann:1", State: "serving", Epoch: 1}, {Contact: "bob:1", State: "serving", Epoch: 2}}}, now)
 
 	delete(l.seen, "ann:1")
 	delete(l.seen, "bob:1") // they are gone, and the follower has not asked for the tile yet
-	now = spectator.TileStatus{Tile: id}
+	now = TileStatus{Tile: id}
 	owner = l.shows(&now, contacts)
 	assert.Equal(t, "bob:1", owner.Contact)
 	assert.Empty(t, now.State)

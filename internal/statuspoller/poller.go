@@ -14,13 +14,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tilefence/tilefence/examples/battle/spectator"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/inspect"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -38,11 +40,11 @@ type Poller struct {
 	Authority fence.Authority
 	Inspector func(contact string) *inspect.Client
 
-	Totals  func() (Totals, error)    // of the metrics of this process
-	Clients func() relayclient.Stats  // of the bots of this process
-	Latency *figures.Histogram        // from a commit to a bot
-	Frames  *atomic.Int64             // that bots have received
-	Add     func(s *spectator.Status) // what the process knows beside that; called for each Status
+	Totals  func() (Totals, error)   // of the metrics of this process
+	Clients func() relayclient.Stats // of the bots of this process
+	Latency *figures.Histogram       // from a commit to a bot
+	Frames  *atomic.Int64            // that bots have received
+	Add     func(s *Status)          // what the process knows beside that; called for each Status
 
 	// Digest is that of the owner's state, if the owner is a host of this process that runs. Nil: none is.
 	Digest func(ctx context.Context, owner string, id fence.TileID) (digest string, seq fence.Seq, ok bool)
@@ -51,7 +53,7 @@ type Poller struct {
 	times      map[fence.TileID]*sequenceTimes // of Run
 
 	mu     sync.Mutex
-	status spectator.Status
+	status Status
 }
 
 // Every is how often the poller looks.
@@ -94,20 +96,20 @@ func (t *Poller) look(ctx context.Context, n Totals, per *rates) {
 	old := t.Status()
 	l, r := t.Latency.Recent(), t.Relay.Stats()
 	clients := t.Clients()
-	s := spectator.Status{At: time.Now().UnixMilli(), Watchers: r.Clients, Bots: t.Bots,
+	s := Status{At: time.Now().UnixMilli(), Watchers: r.Clients, Bots: t.Bots,
 		Commits: per.commits.of(n["tile_commit_seconds"]), Events: per.events.of(n["tile_events_total"]),
 		ColdReads: n.Count("relay_repairs_total"), StaleDrops: n.Count("relay_stale_drops_total"),
 		SupersededTails: n.Count("bridge_dropped_total/superseded", "relay_lower_epoch_total"),
 		DeadLetters:     n.Count("bridge_dead_letters_total"), Ledger: n.Settled(),
 		Gaps:    clients.Gaps + r.Gaps,
 		Repairs: clients.Repaired + uint64(n["relay_repair_seconds/tail"]+n["relay_repair_seconds/full"]),
-		Latency: spectator.Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
+		Latency: Latency{P50: l.P50, P99: l.P99, Samples: int(l.Count)}}
 	bytes, frames := per.bytes.of(float64(clients.Bytes)), per.frames.of(float64(t.Frames.Load()))
 	if frames > 1 {
 		s.BytesPerTick = bytes / frames
 	}
 	for i, id := range t.Tiles {
-		before := spectator.TileStatus{Tile: id}
+		before := TileStatus{Tile: id}
 		if i < len(old.Tiles) {
 			before = old.Tiles[i]
 		}
@@ -121,7 +123,7 @@ func (t *Poller) look(ctx context.Context, n Totals, per *rates) {
 // lookAt brings one tile's status up to date: what the hosts' inspectors say, the epochs' history from the authority,
 // and the digest of the owner's state if it is a host of this process. Where no inspector knows the tile, as with a
 // page that was told of no hosts, its owner hash says who owns it.
-func (t *Poller) lookAt(ctx context.Context, now spectator.TileStatus) spectator.TileStatus {
+func (t *Poller) lookAt(ctx context.Context, now TileStatus) TileStatus {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	o := t.inspectors.shows(&now, t.Contacts)
@@ -154,14 +156,14 @@ const mintsWithin = 100 * time.Millisecond
 
 // owned notes who owns a tile, and, once for each epoch, what the authority does. The authority may be ahead:
 // the tile is then changing hands.
-func (t *Poller) owned(ctx context.Context, now *spectator.TileStatus, o *fence.Owner) {
+func (t *Poller) owned(ctx context.Context, now *TileStatus, o *fence.Owner) {
 	switch before := now.Epoch; {
 	case before == 0:
-		t.Log.Add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
+		t.Log.Add(KindInstalled, o.Tile, o.Contact, o.Epoch,
 			"%s owns the tile under epoch %d", o.Contact, o.Epoch)
 	case o.Epoch != before:
 		now.Since, now.Mints = 0, 0
-		t.Log.Add(spectator.KindInstalled, o.Tile, o.Contact, o.Epoch,
+		t.Log.Add(KindInstalled, o.Tile, o.Contact, o.Epoch,
 			"epoch %d → %d: %s took over from %s", before, o.Epoch, o.Contact, now.Owner)
 	}
 	now.Owner, now.Epoch, now.Tick = o.Contact, o.Epoch, o.Tick
@@ -176,7 +178,7 @@ func (t *Poller) owned(ctx context.Context, now *spectator.TileStatus, o *fence.
 }
 
 // Status implements spectator.API.
-func (t *Poller) Status() spectator.Status {
+func (t *Poller) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.status
@@ -185,7 +187,7 @@ func (t *Poller) Status() spectator.Status {
 }
 
 // Events implements spectator.API.
-func (t *Poller) Events(after uint64) []spectator.Event { return t.Log.After(after) }
+func (t *Poller) Events(after uint64) []Event { return t.Log.After(after) }
 
 // TakeOver implements spectator.API: it asks the host after the owner to take the tile, or the first after
 // that which answers.
@@ -245,4 +247,50 @@ func (t *Poller) Print(ctx context.Context, out io.Writer, trouble func() string
 	}
 	_, err := fmt.Fprint(out, strings.TrimSuffix("\n", after))
 	return err
+}
+
+// Totals are metrics as they are now, by their names without tilefence_: each over all values of its labels, and, with
+// a slash and the value, for one value of a label. Of a histogram it is how many observations there were.
+type Totals map[string]float64
+
+// ReadTotals reads the library's metrics from a registry.
+func ReadTotals(g prometheus.Gatherer) (Totals, error) {
+	families, err := g.Gather()
+	all := Totals{}
+	for _, f := range families {
+		name := strings.TrimPrefix(f.GetName(), "tilefence_")
+		for _, m := range f.GetMetric() {
+			v := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			all[name] += v
+			for _, label := range m.GetLabel() {
+				all[name+"/"+label.GetValue()] += v
+			}
+		}
+	}
+	return all, err
+}
+
+// Count adds metrics up; nil if this process has none of them.
+func (t Totals) Count(names ...string) *uint64 {
+	var sum uint64
+	found := false
+	for _, name := range names {
+		v, ok := t[name]
+		sum, found = sum+uint64(v), found || ok
+	}
+	if !found {
+		return nil
+	}
+	return &sum
+}
+
+// Settled is how many actions the ledger has settled, by outcome; empty where no gateway is.
+func (t Totals) Settled() map[string]uint64 {
+	all := map[string]uint64{}
+	for o := stream.Applied; o.Valid(); o++ {
+		if n := t.Count("admission_settles_total/" + o.String()); n != nil {
+			all[o.String()] = *n
+		}
+	}
+	return all
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/chromium"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/stream"
@@ -236,13 +237,13 @@ type theatre struct {
 
 	mu     sync.Mutex
 	owners map[fence.TileID]*tile.TileProcessor
-	events []spectator.Event
+	events []statuspoller.Event
 }
 
-func (th *theatre) say(kind spectator.Kind, id fence.TileID, owner string, epoch fence.Epoch, text string) {
+func (th *theatre) say(kind statuspoller.Kind, id fence.TileID, owner string, epoch fence.Epoch, text string) {
 	th.mu.Lock()
 	defer th.mu.Unlock()
-	th.events = append(th.events, spectator.Event{ID: uint64(len(th.events) + 1), At: time.Now().UnixMilli(),
+	th.events = append(th.events, statuspoller.Event{ID: uint64(len(th.events) + 1), At: time.Now().UnixMilli(),
 		Kind: kind,
 		Tile: id, Owner: owner, Epoch: epoch, Text: text})
 }
@@ -257,10 +258,10 @@ func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, ta
 	cfg.Hooks.Transition = func(i tile.TransitionInfo) {
 		switch i.To {
 		case tile.Serving:
-			th.say(spectator.KindInstalled, id, contact, i.Epoch, contact+" took over")
+			th.say(statuspoller.KindInstalled, id, contact, i.Epoch, contact+" took over")
 		case tile.StoodDown:
-			th.say(spectator.KindRefused, id, contact, i.Epoch, contact+" was refused")
-			th.say(spectator.KindStoodDown, id, contact, i.Epoch, contact+" stood down")
+			th.say(statuspoller.KindRefused, id, contact, i.Epoch, contact+" was refused")
+			th.say(statuspoller.KindStoodDown, id, contact, i.Epoch, contact+" stood down")
 		}
 	}
 	p, err := tile.New(id, contact, th.seams, rules, cfg)
@@ -277,14 +278,14 @@ func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, ta
 	}()
 }
 
-func (th *theatre) Status() spectator.Status {
+func (th *theatre) Status() statuspoller.Status {
 	th.mu.Lock()
 	defer th.mu.Unlock()
-	s := spectator.Status{}
+	s := statuspoller.Status{}
 	for _, id := range th.tiles {
 		p := th.owners[id]
 		st := p.Status()
-		ts := spectator.TileStatus{Tile: id, Owner: st.Contact, Epoch: st.Epoch, Seq: st.Position.Seq, Tick: st.Tick}
+		ts := statuspoller.TileStatus{Tile: id, Owner: st.Contact, Epoch: st.Epoch, Seq: st.Position.Seq, Tick: st.Tick}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		_ = p.Inspect(ctx, func(r tile.Rules, at fence.Position) { // without it the page shows no digest
 			ts.Digest, ts.DigestSeq = r.(*game.Rules).Digest().String(), at.Seq
@@ -295,10 +296,10 @@ func (th *theatre) Status() spectator.Status {
 	return s
 }
 
-func (th *theatre) Events(after uint64) []spectator.Event {
+func (th *theatre) Events(after uint64) []statuspoller.Event {
 	th.mu.Lock()
 	defer th.mu.Unlock()
-	return append([]spectator.Event(nil), th.events[min(after, uint64(len(th.events))):]...)
+	return append([]statuspoller.Event(nil), th.events[min(after, uint64(len(th.events))):]...)
 }
 
 func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
@@ -307,7 +308,7 @@ func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
 }
 
 // set changes what the page is told, and adds an event.
-func (c *canned) set(s spectator.Status, e spectator.Event) {
+func (c *canned) set(s statuspoller.Status, e statuspoller.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.status, c.events = s, append(c.events, e)
@@ -317,13 +318,15 @@ func (c *canned) set(s spectator.Status, e spectator.Event) {
 func TestPageShowsAFault(t *testing.T) {
 	api := &canned{}
 	s, tiles := serve(t, api)
-	fault := spectator.Fault{ID: 3, Kind: "owner killed", Means: "Somebody has to take over.", Host: "ann:7001",
+	fault := statuspoller.Fault{ID: 3, Kind: "owner killed", Means: "Somebody has to take over.", Host: "ann:7001",
 		Suffer: tiles[:1], Began: time.Now().UnixMilli()}
-	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "ann:7001", Epoch: 1},
+	api.set(statuspoller.Status{Tiles: []statuspoller.TileStatus{{Tile: tiles[0], Owner: "ann:7001", Epoch: 1},
 		{Tile: tiles[1], Owner: "bob:7002", Epoch: 1}},
-		Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &fault, Systems: []spectator.System{{Name: "authority"},
-			{Name: "coordination", Nodes: []string{"coord-1", "coord-2"}}}}},
-		spectator.Event{ID: 1, Kind: spectator.KindFault, Fault: 3, Owner: "ann:7001", Text: "owner killed (ann:7001)"})
+		Chaos: &statuspoller.Chaos{Seed: 9, Faults: 3, Fault: &fault,
+			Systems: []statuspoller.System{{Name: "authority"},
+				{Name: "coordination", Nodes: []string{"coord-1", "coord-2"}}}}},
+		statuspoller.Event{ID: 1, Kind: statuspoller.KindFault, Fault: 3, Owner: "ann:7001",
+			Text: "owner killed (ann:7001)"})
 	b := chromium.Open(t, s.URL)
 	b.Until(`document.querySelector("#chaos").dataset.state === "hit"`)
 	b.Until(`document.querySelector("#chaos-kind").textContent === "owner killed"`)
@@ -335,17 +338,18 @@ func TestPageShowsAFault(t *testing.T) {
 	over := fault
 	over.Suffer, over.Healed, over.Over, over.Recovery, over.Summary = nil, fault.Began+10, fault.Began+20, 2100,
 		"1 tile well again after 2.1 s"
-	api.set(spectator.Status{Tiles: api.Status().Tiles, Chaos: &spectator.Chaos{Seed: 9, Faults: 3, Fault: &over}},
-		spectator.Event{ID: 2, Kind: spectator.KindRecovered, Fault: 3, Text: over.Summary})
+	api.set(statuspoller.Status{Tiles: api.Status().Tiles,
+		Chaos: &statuspoller.Chaos{Seed: 9, Faults: 3, Fault: &over}},
+		statuspoller.Event{ID: 2, Kind: statuspoller.KindRecovered, Fault: 3, Text: over.Summary})
 	b.Until(`document.querySelector("#chaos").dataset.state === "over"`)
 	b.Until(`document.querySelector("#chaos-time").textContent === "✓ 2.1 s"`)
 	b.Until(`document.querySelectorAll("#owners .hurt").length === 0`)
 	b.Until(`document.querySelector("#log li.fault.over p.recovered").textContent.includes("well again")`)
 
 	lost := fence.Tick(8)
-	api.set(spectator.Status{Tiles: []spectator.TileStatus{{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2,
+	api.set(statuspoller.Status{Tiles: []statuspoller.TileStatus{{Tile: tiles[0], Owner: "bob:7002", Epoch: 2, Mints: 2,
 		State: "serving", Dilation: 1.5, Floor: "checkpoint", AtRisk: 7, Lost: &lost,
-		Since: time.Now().Add(-65 * time.Second).UnixMilli()}}}, spectator.Event{ID: 3})
+		Since: time.Now().Add(-65 * time.Second).UnixMilli()}}}, statuspoller.Event{ID: 3})
 	b.Eval(`document.querySelector("#ownership-open").click()`, nil)
 	b.Until(`[...document.querySelectorAll("#ownership-rows td")].map((c) => c.textContent).join("|")` +
 		`.startsWith("bob:7002|2|1 min 5 s|1×|serving · time × 1.5|")`)
@@ -370,12 +374,12 @@ func TestPageShowsStreams(t *testing.T) {
 
 	number := func(n uint64) *uint64 { return &n }
 	twelve, none := fence.Tick(12), fence.Tick(0)
-	marks := []spectator.Mark{{Consumer: "bridge"}, {Consumer: "relay:a", Behind: 15},
+	marks := []statuspoller.Mark{{Consumer: "bridge"}, {Consumer: "relay:a", Behind: 15},
 		{Consumer: "checkpoint", Behind: 6}}
-	api.set(spectator.Status{ColdReads: number(23), StaleDrops: number(4), SupersededTails: number(5),
+	api.set(statuspoller.Status{ColdReads: number(23), StaleDrops: number(4), SupersededTails: number(5),
 		DeadLetters: number(0), Ledger: map[string]uint64{"applied": 90, "fizzled": 10}, BytesPerTick: 150,
-		Tiles: []spectator.TileStatus{{Tile: tiles[0], State: "serving", Marks: marks, Floor: "relay:a", AtRisk: 6,
-			Lost: &twelve}, {Tile: tiles[1], State: "serving", Lost: &none}}}, spectator.Event{ID: 1})
+		Tiles: []statuspoller.TileStatus{{Tile: tiles[0], State: "serving", Marks: marks, Floor: "relay:a", AtRisk: 6,
+			Lost: &twelve}, {Tile: tiles[1], State: "serving", Lost: &none}}}, statuspoller.Event{ID: 1})
 	text("sent", "150 of 600 bytes")
 	b.Until(`document.getElementById("sent-bar").style.transform === "scaleX(0.25)"`)
 	for id, want := range map[string]string{"n-cold": "23", "n-stale": "4", "n-tails": "5", "n-dead": "0",
@@ -391,8 +395,8 @@ func TestPageShowsStreams(t *testing.T) {
 	b.Until(`document.querySelector(".track .mark.floor.relay").style.right === "50%"`)
 	b.Until(`document.querySelector(".stream").title.includes("relay:a: 15 batches behind, holds the floor")`)
 
-	api.set(spectator.Status{BytesPerTick: 900, Tiles: []spectator.TileStatus{{Tile: tiles[0], State: "serving",
-		Marks: marks[:1], Floor: "bridge"}}}, spectator.Event{ID: 2})
+	api.set(statuspoller.Status{BytesPerTick: 900, Tiles: []statuspoller.TileStatus{{Tile: tiles[0], State: "serving",
+		Marks: marks[:1], Floor: "bridge"}}}, statuspoller.Event{ID: 2})
 	b.Until(`document.querySelectorAll(".meter.over").length === 1`)
 	b.Until(`document.querySelectorAll(".track .mark").length === 1`)
 	text("risk-lost", "–")
@@ -486,12 +490,12 @@ func TestPageShowsTheLobby(t *testing.T) {
 	s, tiles := serve(t, api)
 	b := chromium.Open(t, s.URL)
 	b.Until(`document.getElementById("lobby").hidden`)
-	api.set(spectator.Status{Lobby: &spectator.Lobby{Waiting: 3, Matching: 2, Seated: 7, Matches: 2, Workers: 2,
-		Wait: spectator.Latency{P50: 1200, P99: 34_000, Samples: 7},
-		Longest: &spectator.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100,
+	api.set(statuspoller.Status{Lobby: &statuspoller.Lobby{Waiting: 3, Matching: 2, Seated: 7, Matches: 2, Workers: 2,
+		Wait: statuspoller.Latency{P50: 1200, P99: 34_000, Samples: 7},
+		Longest: &statuspoller.Ticket{ID: "x", Players: []string{"ann", "bob"}, Rating: 1500, Waited: 5100,
 			Why: "a reason"},
-		Tiles: []spectator.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
-		spectator.Event{})
+		Tiles: []statuspoller.Seats{{Tile: tiles[0], Seats: 4, Used: 3, Serving: true}, {Tile: tiles[1], Seats: 4}}}},
+		statuspoller.Event{})
 	b.Until(`document.getElementById("lobby-longest").textContent === "ann and bob, rating 1500, 5.1 s: a reason"`)
 	for id, want := range map[string]string{"lobby-waiting": "5", "lobby-seated": "7", "lobby-wait50": "1.2 s",
 		"lobby-wait99": "34 s", "lobby-workers": "2 match workers"} {

@@ -12,7 +12,7 @@
 //	GET  /assets/…               its style, scripts and icon: embedded, nothing from any other host
 //	GET  /relay/…                relay/relayjs, the client that the page uses
 //	GET  /api/world              World: geometry, the relay's address, the tick
-//	GET  /api/status?after=ID    Report: Status as it is now, and the events after ID (all, without it)
+//	GET  /api/status?after=ID    Report: statuspoller.Status as it is now, and the events after ID (all, without it)
 //	POST /api/takeover?tile=ID   asks API.TakeOver; 202 when it has begun
 //
 // If Status has a Lobby, the page shows it, and its button asks for a match at /lobby/ of the page's own host, which

@@ -1,6 +1,7 @@
 package spectator
 
 import (
+	"context"
 	"crypto/rand"
 	"embed"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/relay/relayjs"
 )
 
@@ -21,6 +23,31 @@ const maxEvents = 200
 // policy lets the page load from its own host only, and open WebSockets, since the relay may be another.
 const policy = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; object-src 'none'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// API is what the page asks of the servers behind it. Its methods are called from many goroutines at
+// once; Status and Events for every watcher about twice a second, so they must be cheap.
+type API interface {
+	// Status says how things stand now.
+	Status() statuspoller.Status
+
+	// Events lists what has happened after the event with that ID, oldest first; after zero means as far
+	// back as is remembered. More than 200 are cut to the last 200.
+	Events(after uint64) []statuspoller.Event
+
+	// TakeOver makes somebody else take a tile from its owner and returns once that has begun, without
+	// waiting until it is done. The text of an error is shown to the person who asked. It is only called
+	// with tiles of the World.
+	TakeOver(ctx context.Context, tile fence.TileID) error
+}
+
+// Report is the body of GET /api/status.
+type Report struct {
+	// Instance differs from one Handler to the next: with another instance event IDs start over, and with
+	// in-memory back ends the epochs do.
+	Instance string               `json:"instance"`
+	Status   statuspoller.Status  `json:"status"`
+	Events   []statuspoller.Event `json:"events"` // after the ID asked for, oldest first
+}
 
 // handler is the page and its API.
 type handler struct {
@@ -80,7 +107,7 @@ func (h *handler) serveStatus(w http.ResponseWriter, r *http.Request) {
 		report.Events = report.Events[n-maxEvents:]
 	}
 	if report.Events == nil {
-		report.Events = []Event{}
+		report.Events = []statuspoller.Event{}
 	}
 	report.Instance = h.instance
 	report.Status.At = time.Now().UnixMilli() // the page sets its clock by it, so it must not be a cached one

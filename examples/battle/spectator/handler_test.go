@@ -22,12 +22,13 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // canned is an API of fixed answers.
 type canned struct {
-	status spectator.Status
-	events []spectator.Event
+	status statuspoller.Status
+	events []statuspoller.Event
 	after  uint64
 	taken  []fence.TileID
 	refuse error
@@ -35,17 +36,17 @@ type canned struct {
 	mu sync.Mutex // guards what a page asks for
 }
 
-func (c *canned) Status() spectator.Status {
+func (c *canned) Status() statuspoller.Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.status
 }
 
-func (c *canned) Events(after uint64) []spectator.Event {
+func (c *canned) Events(after uint64) []statuspoller.Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.after = after
-	return slices.DeleteFunc(slices.Clone(c.events), func(e spectator.Event) bool { return e.ID <= after })
+	return slices.DeleteFunc(slices.Clone(c.events), func(e statuspoller.Event) bool { return e.ID <= after })
 }
 
 func (c *canned) TakeOver(_ context.Context, tile fence.TileID) error {
@@ -140,8 +141,9 @@ func TestTakeOverIsForThisPageOnly(t *testing.T) {
 }
 
 func TestStatusCarriesTheEventsAfter(t *testing.T) {
-	api := &canned{status: spectator.Status{At: 1, Commits: 14, Tiles: []spectator.TileStatus{{Tile: 7, Owner: "a",
-		Epoch: 3}}}}
+	api := &canned{status: statuspoller.Status{At: 1, Commits: 14,
+		Tiles: []statuspoller.TileStatus{{Tile: 7, Owner: "a",
+			Epoch: 3}}}}
 	s, _ := serve(t, api)
 	var raw map[string]json.RawMessage
 	ask(t, "GET", s.URL+"/api/status", &raw)
@@ -149,7 +151,7 @@ func TestStatusCarriesTheEventsAfter(t *testing.T) {
 	assert.JSONEq(t, "[]", string(raw["events"]), "a list, also when it is empty")
 
 	for i := range 500 {
-		api.events = append(api.events, spectator.Event{ID: uint64(i + 1), Kind: spectator.KindNote, Text: "x"})
+		api.events = append(api.events, statuspoller.Event{ID: uint64(i + 1), Kind: statuspoller.KindNote, Text: "x"})
 	}
 	var got spectator.Report
 	ask(t, "GET", s.URL+"/api/status?after=41", &got)

@@ -1,27 +1,13 @@
-package spectator
+package statuspoller
 
 import (
-	"context"
 	"fmt"
+	"slices"
+	"sync"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 )
-
-// API is what the page asks of the servers behind it. Its methods are called from many goroutines at
-// once; Status and Events for every watcher about twice a second, so they must be cheap.
-type API interface {
-	// Status says how things stand now.
-	Status() Status
-
-	// Events lists what has happened after the event with that ID, oldest first; after zero means as far
-	// back as is remembered. More than 200 are cut to the last 200.
-	Events(after uint64) []Event
-
-	// TakeOver makes somebody else take a tile from its owner and returns once that has begun, without
-	// waiting until it is done. The text of an error is shown to the person who asked. It is only called
-	// with tiles of the World.
-	TakeOver(ctx context.Context, tile fence.TileID) error
-}
 
 // Status is the servers' side of the story at one instant. Rates are per second, averaged as the server
 // likes; zero numbers are shown as zero, absent latencies as unknown.
@@ -186,11 +172,94 @@ type Event struct {
 	Text  string       `json:"text"`            // one short sentence, shown as it is
 }
 
-// Report is the body of GET /api/status.
-type Report struct {
-	// Instance differs from one Handler to the next: with another instance event IDs start over, and with
-	// in-memory back ends the epochs do.
-	Instance string  `json:"instance"`
-	Status   Status  `json:"status"`
-	Events   []Event `json:"events"` // after the ID asked for, oldest first
+// Lobby is the matchmaking of the battle: its queue, and the seats of the tiles.
+type Lobby struct {
+	Created   uint64 `json:"created"` // tickets so far: the sum of the next six
+	Waiting   uint64 `json:"waiting"`
+	Matching  uint64 `json:"matching"`  // compared by a worker, or matched and about to get seats
+	Seated    uint64 `json:"seated"`    // so far
+	Cancelled uint64 `json:"cancelled"` // so far
+	TimedOut  uint64 `json:"timedOut"`  // so far
+
+	Matches int64   `json:"matches"` // that got seats
+	NoSeat  int64   `json:"noSeat"`  // that found none, and were dissolved
+	Wait    Latency `json:"wait"`    // of tickets, until they had seats
+	Workers int     `json:"workers"` // that make matches
+	Killed  int64   `json:"killed"`  // of them, on purpose
+
+	Longest *Ticket `json:"longest,omitempty"` // the ticket that waits longest
+	Tiles   []Seats `json:"tiles"`             // in the order of the World; not those that never offered seats
+}
+
+// Ticket is a party that waits for a match.
+type Ticket struct {
+	ID      string   `json:"id"`
+	Players []string `json:"players"`
+	Rating  int      `json:"rating"`
+	Waited  int64    `json:"waited"` // milliseconds
+	Why     string   `json:"why"`    // one sentence: why it has no match
+}
+
+// Seats are those of one tile.
+type Seats struct {
+	Tile    fence.TileID `json:"tile"`
+	Seats   int          `json:"seats"`
+	Used    int          `json:"used"`    // held for players, or taken
+	Serving bool         `json:"serving"` // its owner offers them
+}
+
+// Pilots are the ships that planners fly, whose calls take seconds.
+type Pilots struct {
+	Ships   int     `json:"ships"`
+	Workers int     `json:"workers"`
+	Killed  int     `json:"killed"`  // of them, on purpose
+	Running int     `json:"running"` // of Waits
+	Applied uint64  `json:"applied"` // plans so far
+	Refused uint64  `json:"refused"` // plans that the tile did not accept
+	Stale   uint64  `json:"stale"`   // plans of an owner before the one that got them
+	Dead    uint64  `json:"dead"`    // requests that failed in their last attempt
+	Billed  int     `json:"billed"`  // requests that were charged
+	Tokens  int64   `json:"tokens"`
+	Waits   []Pilot `json:"waits"` // that wait for a plan, the oldest first
+}
+
+// Pilot is a ship that waits for a plan.
+type Pilot struct {
+	Tile    fence.TileID `json:"tile"`
+	Ship    string       `json:"ship"`    // its actor
+	Age     int64        `json:"age"`     // milliseconds since it asked
+	Player  bool         `json:"player"`  // a player has asked: it goes first
+	Running bool         `json:"running"` // a worker is at it
+}
+
+// Log keeps the last things that happened, for the spectator page. It may be used from any goroutine.
+type Log struct {
+	mu     sync.Mutex
+	last   uint64
+	events []Event // at most logLimit
+}
+
+const logLimit = 200
+
+// Add adds an event.
+func (l *Log) Add(
+	kind Kind, tile fence.TileID, owner string, epoch fence.Epoch, format string, args ...any,
+) {
+	l.Put(Event{Kind: kind, Tile: tile, Owner: owner, Epoch: epoch, Text: fmt.Sprintf(format, args...)})
+}
+
+// Put adds an event, and numbers and dates it.
+func (l *Log) Put(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last++
+	e.ID, e.At = l.last, time.Now().UnixMilli()
+	l.events = append(l.events[max(0, len(l.events)+1-logLimit):], e)
+}
+
+// After returns the events newer than id, oldest first.
+func (l *Log) After(id uint64) []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events[len(l.events)-int(min(l.last-min(id, l.last), uint64(len(l.events)))):])
 }
