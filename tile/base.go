@@ -9,11 +9,24 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/recovery"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 	"github.com/tilefence/tilefence/tile/internal/watch"
 )
+
+// incident is something that keeps a serving owner from settling a tick, with all that the owner learns of it.
+type incident struct {
+	recovery.Evidence
+	err        error          // why the batch was not taken; nil if that is not what has happened
+	seen       fence.Owner    // what the store has, as far as that is known
+	lost       []fence.Commit // what the stream has lost, if this owner has all of it
+	superseded error          // why to stand down
+	undecided  error          // why the copies do not confirm what an earlier owner has committed
+	settle     func() error   // acknowledges the batch
+	shown      fence.Epoch    // what watchers were shown
+}
 
 // errDrained ends everything that a processor does when its context has ended.
 var errDrained = retry.ErrEnded

@@ -13,32 +13,6 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
-// Seams are what a TileProcessor stands on: the back ends, and the way to its successors. The first three are required.
-type Seams struct {
-	Authority fence.Authority
-	Store     fence.Store
-	Log       stream.Log
-
-	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
-	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
-	// checkpoint, because a failover lost what the durable store has. Where the stream is whole, a durable store
-	// that gives no answer within 2 s is not waited for; that is logged. Nil: a tile without history starts empty,
-	// and the stream is believed. It may be called from several goroutines.
-	Checkpoint CheckpointFn
-
-	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
-	// store that Checkpoint reads. Other classes ignore it.
-	Journal Journal
-
-	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
-	// tilehttp.Client.Handover is one. Nil: Drain cannot name a successor.
-	Handover func(ctx context.Context, h Handover) error
-}
-
-// CheckpointFn reads a tile's last durable snapshot; found is false when there is none. It is how a tile
-// comes back after the whole coordination store was lost. checkpoint.Restore is one.
-type CheckpointFn func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
-
 // Config holds what has a default. The zero value is valid.
 type Config struct {
 	// TickInterval is the time between ticks. Default 500 ms (2 Hz); at least one millisecond.
@@ -292,6 +266,12 @@ func (c *Config) validateTimes() error {
 // quiet is how long an owner that is well may take to move its owner hash.
 func (c *Config) quiet() time.Duration {
 	return time.Duration(c.RefreshEvery*max(1, c.MaxDilation)) * c.TickInterval
+}
+
+// lifeless is for how long an owner hash must not have moved before its owner is taken for dead on another sign: one
+// tick more than an idle owner takes to move it.
+func (c *Config) lifeless() time.Duration {
+	return min(c.quiet()+c.TickInterval, c.SuspectAfter)
 }
 
 // lookEvery is how often an owner looks whether the authority's record is its grant: two looks before a gateway settles

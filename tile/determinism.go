@@ -4,23 +4,9 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/stream"
 )
-
-// ImpurityInfo is a Resolve after which Snapshot gives other bytes than before.
-type ImpurityInfo struct {
-	Tile    fence.TileID
-	Tick    fence.Tick
-	Intents []Intent // that Resolve was given
-
-	Before, After []byte // what Snapshot gave
-	Offset        int    // of the first byte that differs
-
-	// Unsteady says that Snapshot, called again, gives yet other bytes: the fault is there, and Resolve may have none.
-	Unsteady bool
-}
 
 // What to look for where Resolve changes the state, or seems to.
 const (

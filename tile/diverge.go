@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 )
 
@@ -12,24 +11,6 @@ import (
 // what the sum of that state is (stream.Batch.StateSum). A follower that comes to the batch encodes its own state, once
 // for each snapshot, and compares. It reads nothing for it. If they differ, it reads the snapshot, to find out where,
 // and goes on from there: a follower that takes over serves what the owner had, as far as the snapshots go.
-
-// DivergenceInfo is a follower whose state was not the owner's where both had folded the same batches. The follower
-// goes on from the owner's last snapshot. It is reported after each snapshot of the owner until the states agree.
-type DivergenceInfo struct {
-	Tile fence.TileID
-	At   fence.Position // where both states are from
-	Tick fence.Tick
-
-	// Own is what Snapshot gave here, and Stored what the owner saved, for the game to decode. Stored is nil if the
-	// snapshot at At was not there any more, or not yet. Offset is of the first byte that differs; -1 without Stored.
-	Own, Stored []byte
-	Offset      int
-
-	// Recoded says that Stored, once it is restored here, is encoded as Own: the owner is another version of the game
-	// that encodes the same state otherwise, or Restore loses what Snapshot wrote. It is reported once for each owner,
-	// whose states are then not compared any more.
-	Recoded bool
-}
 
 // divergenceCauses is what to look for where rules that fold the same batches have different states.
 const divergenceCauses = "Resolve that changes the state; time, chance or the order of a map in Apply; a pointer " +

@@ -78,14 +78,15 @@
 //
 // The package's files depend on each other in one direction. From the bottom up:
 //
-//   - vocabulary: intent, rules, takeover, durability, state, hooks, config;
-//   - inbox, where other goroutines leave intents and calls, and read the status;
-//   - back ends: base (commits), ownership (the authority);
-//   - acquisition, the one way to become the owner: install, refusedclaim (what its refusal means), restore (from the
+//   - vocabulary: intent, takeover, rules (and their failures), durability, seams, state, hooks, config;
+//   - inbox, where other goroutines leave intents (queue) and calls, and read the status;
+//   - base (commits and journal), ownership (the authority);
+//   - acquisition, the one way to become the owner, and what its refusals mean: install, quarantine, restore (from the
 //     stream, a checkpoint or memory), acquire (an epoch, a history from a source, an install);
-//   - the owner: pending (a batch until its outcome is known), snapshots, owner (forms and folds batches), reconcile
-//     (what a refusal means), tick, handover, serve;
-//   - follower, which keeps up with another owner, and processor, which is one and then the other.
+//   - the owner: pending (a batch until its outcome is known), heartbeat, snapshots, owner (forms and folds batches),
+//     decide, repair, reconcile (what a refusal means), recordcheck, tick, handover, serve;
+//   - follower, which keeps up with another owner, and suspicion, when it asks for the tile;
+//   - processor, which is one and then the other.
 //
 // Below them, and without a processor, stand internal/history (the game's state and the position where it ends, the
 // outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal), internal/watch

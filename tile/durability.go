@@ -1,7 +1,6 @@
 package tile
 
 import (
-	"context"
 	"log/slog"
 	"slices"
 	"strings"
@@ -71,38 +70,4 @@ func ParseDurability(s string) (Durability, error) {
 		return Durability(i), nil
 	}
 	return 0, &fence.ArgumentError{Field: "durability", Value: s, Want: strings.Join(durabilityNames[:], ", ")}
-}
-
-// Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the
-// checkpoints that Seams.Checkpoint reads. What was acknowledged is always the latest checkpoint and the
-// entries after it. The back ends of package checkpoint are Journals. Implementations are safe for concurrent use.
-//
-// The seal fences it: a successor seals the journal under its epoch before it reads what is in it, so what an
-// owner that was superseded appends later is refused, and not acknowledged, even if a paused master has
-// taken it.
-//
-// Seams.Checkpoint reads what Put writes, and sees every Put that was answered before it was called; Tail sees every
-// such Append.
-//
-// Errors: a *fence.StoreError with ErrNotApplied or ErrUnknownOutcome, after which the same call may be made
-// again; those named below.
-type Journal interface {
-	// Seal takes a tile's journal over for an epoch: from now on an Append under a lower epoch is refused. The
-	// same epoch again succeeds. Lower than sealed: errors.Is(err, fence.ErrStale), and if it is a
-	// *fence.RefusedError, Current.Epoch is the sealed one.
-	Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error
-
-	// Append stores an entry, under the sealed epoch, that follows the journal's last entry or base. The last entry
-	// again succeeds. errors.Is(err, fence.ErrStale), as for Seal, if a higher epoch is sealed; fence.ErrForked if the
-	// journal has another history of this epoch. fence.ErrNoOwner if the seal is lost, and fence.ErrBehind if entries
-	// before this one are: the store was restored to an older state, and the owner lays a new base.
-	Append(ctx context.Context, tile fence.TileID, e fence.Entry) error
-
-	// Tail returns the entries after a sequence, in order, verified.
-	Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error)
-
-	// Base stores a snapshot in place of the latest checkpoint, seals the journal for the snapshot's epoch, and lets
-	// the next entry follow the snapshot. The position of the latest checkpoint again succeeds. A snapshot whose
-	// epoch or sequence is lower than that of the latest checkpoint, of the seal or of the last entry is refused.
-	Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error
 }

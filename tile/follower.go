@@ -19,27 +19,9 @@ type tileFollower struct {
 	*base
 	ownership   *ownership
 	acquisition *acquisition
+	suspector   *suspector
 
 	damaged bool // the history could not be read, and that was logged
-
-	failed int       // attempts to take the tile in a row for which no back end that is away was the reason
-	rest   time.Time // until then no suspicion of this follower's own leads to another
-}
-
-// rests reports whether the last attempts have failed, so that the next has to wait.
-func (f *tileFollower) rests() bool { return time.Now().Before(f.rest) }
-
-// suspicion is why a follower asks for the tile.
-type suspicion struct {
-	why    Suspicion
-	silent time.Duration
-	of     fence.Epoch // the owner's, when it became suspicious
-	began  time.Time
-	cutOff bool // the owner was alive, and lives apart from all members
-}
-
-func (f *tileFollower) suspect(why Suspicion) suspicion {
-	return suspicion{why: why, silent: f.watch.Silent, of: f.watch.Epoch(), began: time.Now()}
 }
 
 // run follows the tile until this processor has acquired it. Nothing but ctx, Drain or a quarantine ends a follower:
@@ -86,24 +68,24 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 			}
 			d.answer <- f.inbox.redirected()
 			continue
-		case why := <-f.inbox.takeOvers:
+		case why := <-f.inbox.takeOvers.calls:
 			if why != OwnerDied || f.watch.Epoch() == 0 {
-				return f.suspect(why), nil
+				return f.suspector.suspect(why), nil
 			}
 			if report != nil {
 				continue // however many there are, the tile is read no more often for them
 			}
-			report = &gossipSuspicion{suspicion: f.suspect(why)}
+			report = &gossipSuspicion{suspicion: f.suspector.suspect(why)}
 		case <-timer.C:
 		}
 		n, err := f.pass(ctx)
 		f.note(err)
-		if f.silent() {
+		if f.suspector.silent() {
 			if err = f.giveUp(ctx, err); err == nil || errors.Is(err, ErrQuarantined) {
-				return f.suspect(SilentOwner), err
+				return f.suspector.suspect(SilentOwner), err
 			}
 		}
-		switch f.judge(report, err) {
+		switch f.suspector.judge(report, err) {
 		case ownerDead:
 			return report.suspicion, nil
 		case ownerAlive:
@@ -112,12 +94,6 @@ func (f *tileFollower) follow(ctx context.Context) (suspicion, error) {
 		wait = f.nextPass(wait, n, report != nil)
 		timer.Reset(wait)
 	}
-}
-
-// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter. A follower
-// that rests does not say so.
-func (f *tileFollower) silent() bool {
-	return !f.rests() && f.watch.Epoch() > 0 && f.watch.Silent >= f.cfg.SuspectAfter
 }
 
 // giveUp puts a tile into quarantine whose owner is silent and whose history the rules of this follower cannot fold,
@@ -145,7 +121,7 @@ func (f *tileFollower) nextPass(wait time.Duration, n int, reported bool) time.D
 	case f.damaged: // it may be reading the whole history each time
 		return min(max(2*wait, seldom), max(seldom, damagedWait))
 	case reported:
-		return min(often, f.judgeAfter())
+		return min(often, f.suspector.judgeAfter())
 	}
 	return min(max(2*wait, often), seldom)
 }
@@ -240,7 +216,7 @@ func (f *tileFollower) take(ctx context.Context, s suspicion) (got acquired, don
 	if err = f.lookAgain(ctx, s); err == nil {
 		if got, err = a.run(ctx, fromStore); err == nil {
 			f.inbox.resume()
-			f.failed = 0
+			f.suspector.failed = 0
 			return got, done, nil
 		}
 	}
@@ -268,7 +244,7 @@ func (f *tileFollower) lookAgain(ctx context.Context, s suspicion) error {
 	}
 	switch moved := f.watch.Epoch() != s.of; {
 	case s.why == SilentOwner || s.why == OwnerDied && s.of > 0:
-		_, standing := f.inbox.deathReported()
+		_, standing := f.inbox.takeOvers.deathReported()
 		if moved || !s.cutOff && f.watch.Silent < s.silent || s.cutOff && !standing {
 			return errRecovered
 		}
@@ -293,8 +269,7 @@ func (f *tileFollower) resign(s suspicion, err error) {
 	default:
 		level = slog.LevelWarn
 		if !retry.Able(err) {
-			f.failed++
-			f.rest = time.Now().Add(claimBackoff(patientAfter + f.failed))
+			f.suspector.failedAttempt()
 		}
 		if f.ownership.grant.Epoch > 0 {
 			f.watch.Rival = f.ownership.grant // taken over from at the next attempt
@@ -305,9 +280,9 @@ func (f *tileFollower) resign(s suspicion, err error) {
 	f.ownership.grant, f.ownership.skip, f.watch.Silent = fence.Grant{}, nil, 0
 	f.inbox.update(func(st *Status) { st.Owner = f.watch.Latest() })
 	select {
-	case why := <-f.inbox.takeOvers:
+	case why := <-f.inbox.takeOvers.calls:
 		if why == HandedOver || why == Ordered {
-			f.inbox.order(why) // asked for since; the owner that died may have been another
+			f.inbox.takeOvers.order(why) // asked for since; the owner that died may have been another
 		}
 	default:
 	}

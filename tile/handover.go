@@ -45,7 +45,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 	o.inbox.enter(Draining, o.ownership.grant.Epoch)
 	stays := o.settleConfirmed(ctx)
 	if stays != nil && !errors.Is(stays, errUnsettled) {
-		d.answer <- redirected(stays)
+		d.answer <- asRedirect(stays)
 		return stays
 	}
 	if o.repairing != nil { // the time was up in its midst
@@ -66,7 +66,7 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 			return err
 		}
 		if err != nil {
-			d.answer <- redirected(err)
+			d.answer <- asRedirect(err)
 			return err
 		}
 		if stays == nil {
@@ -81,8 +81,8 @@ func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {
 	return nil
 }
 
-// redirected is what Drain answers when the processor ended instead: a *RedirectError to the owner that superseded it.
-func redirected(err error) error {
+// asRedirect is what Drain answers when the processor ended instead: a *RedirectError to the owner that superseded it.
+func asRedirect(err error) error {
 	if sup, ok := errors.AsType[*SupersededError](err); ok {
 		return &RedirectError{Tile: sup.Tile, Epoch: sup.Successor.Epoch, Contact: sup.Successor.Contact}
 	}

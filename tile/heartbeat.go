@@ -2,19 +2,12 @@ package tile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/internal/watchdog"
 )
-
-// ErrHangs is why a call of the rules has failed that did not return within Timeouts.RulesTimeout.
-var ErrHangs = errors.New("the call does not return")
-
-// stuckAfter is after how long a call of the rules that goes on is reported. A follower suspects nothing meanwhile.
-const stuckAfter = 2 * time.Second
 
 // heartbeat refreshes the owner hash beside the loop while the rules compute for longer than it may stay unchanged. An
 // owner whose rules are slow is late, not dead, and a follower that took the tile from it would be as slow. Rules that

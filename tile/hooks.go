@@ -157,3 +157,34 @@ type TakeoverInfo struct {
 	Replayed  time.Duration // until the state was complete
 	Installed time.Duration // until every replica had confirmed the epoch
 }
+
+// ImpurityInfo is a Resolve after which Snapshot gives other bytes than before.
+type ImpurityInfo struct {
+	Tile    fence.TileID
+	Tick    fence.Tick
+	Intents []Intent // that Resolve was given
+
+	Before, After []byte // what Snapshot gave
+	Offset        int    // of the first byte that differs
+
+	// Unsteady says that Snapshot, called again, gives yet other bytes: the fault is there, and Resolve may have none.
+	Unsteady bool
+}
+
+// DivergenceInfo is a follower whose state was not the owner's where both had folded the same batches. The follower
+// goes on from the owner's last snapshot. It is reported after each snapshot of the owner until the states agree.
+type DivergenceInfo struct {
+	Tile fence.TileID
+	At   fence.Position // where both states are from
+	Tick fence.Tick
+
+	// Own is what Snapshot gave here, and Stored what the owner saved, for the game to decode. Stored is nil if the
+	// snapshot at At was not there any more, or not yet. Offset is of the first byte that differs; -1 without Stored.
+	Own, Stored []byte
+	Offset      int
+
+	// Recoded says that Stored, once it is restored here, is encoded as Own: the owner is another version of the game
+	// that encodes the same state otherwise, or Restore loses what Snapshot wrote. It is reported once for each owner,
+	// whose states are then not compared any more.
+	Recoded bool
+}

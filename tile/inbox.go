@@ -21,40 +21,14 @@ type inbox struct {
 
 	inspections chan inspection
 	drains      chan drainCall
-	takeOvers   chan Suspicion // capacity 1
-	superseded  chan struct{}  // closed on stand-down
-	done        chan struct{}  // closed when every submission has been answered
+	takeOvers   *takeOverCalls
+	superseded  chan struct{} // closed on stand-down
+	done        chan struct{} // closed when every submission has been answered
 
-	mu       sync.Mutex // guards what follows
-	ran      bool
-	status   Status
-	queue    intentQueue
-	reported time.Time // the owner's death, by gossip, the last time; zero: never, or a member lives at its contact
-}
-
-// submission is one intent that waits for its outcome.
-type submission struct {
-	intent    Intent
-	caller    context.Context             // ends when its caller has gone
-	came      time.Time                   // of an action
-	answer    func(stream.Outcome, error) // called once, also with mu held
-	presented bool                        // it has been part of a batch shown to the store
-	repeats   bool                        // one with its ActionID came before it, and may have been
-}
-
-// open reports whether the store may have a batch with the intent's outcome.
-func (s *submission) open() bool { return s.presented || s.repeats }
-
-// gone says why the caller does not wait for the outcome any more; nil: it does.
-func (s *submission) gone(now time.Time) error {
-	err := context.Cause(s.caller)
-	if err == nil && !s.intent.Deadline.IsZero() && now.After(s.intent.Deadline) {
-		err = context.DeadlineExceeded
-	}
-	if err != nil && s.open() {
-		return &UnresolvedError{Tile: s.intent.Tile}
-	}
-	return err
+	mu     sync.Mutex // guards what follows
+	ran    bool
+	status Status
+	queue  intentQueue
 }
 
 // inspection is a call of Inspect.
@@ -69,9 +43,9 @@ type drainCall struct {
 	answer    chan error // capacity 1
 }
 
-func newDesk(tile fence.TileID, contact string, cfg *Config) *inbox {
+func newInbox(tile fence.TileID, contact string, cfg *Config) *inbox {
 	return &inbox{tile: tile, contact: contact, cfg: cfg, inspections: make(chan inspection),
-		drains: make(chan drainCall), takeOvers: make(chan Suspicion, 1), superseded: make(chan struct{}),
+		drains: make(chan drainCall), takeOvers: newTakeOverCalls(), superseded: make(chan struct{}),
 		done: make(chan struct{}), queue: intentQueue{limit: cfg.QueueLimit},
 		status: Status{Tile: tile, State: Idle, Contact: contact, Since: time.Now(), Durability: cfg.Durability}}
 }
@@ -99,6 +73,13 @@ func (d *inbox) update(f func(*Status)) {
 	d.mu.Lock()
 	f(&d.status)
 	d.mu.Unlock()
+}
+
+// quarantined notes a quarantine: it is the answer to all that waits, or comes.
+func (d *inbox) quarantined(e *QuarantinedError) {
+	d.update(func(s *Status) {
+		s.Quarantine = &QuarantinedError{Tile: e.Tile, Epoch: e.Epoch, Quarantine: e.Quarantine}
+	})
 }
 
 // enter enters another state. A transition outside the diagram of State is a bug in this package, found by its tests,
@@ -169,46 +150,6 @@ func (d *inbox) away() error {
 		return d.redirect()
 	}
 	return nil
-}
-
-// order is TakeOver. Of two that wait, the one that is sure to make the follower ask for the tile stays.
-func (d *inbox) order(why Suspicion) {
-	if why == OwnerDied {
-		d.mu.Lock()
-		d.reported = time.Now()
-		d.mu.Unlock()
-	}
-	for {
-		select {
-		case d.takeOvers <- why:
-			return
-		default:
-		}
-		if why == OwnerDied {
-			return // one is waiting
-		}
-		select {
-		case waiting := <-d.takeOvers:
-			if waiting != OwnerDied {
-				why = waiting
-			}
-		default:
-		}
-	}
-}
-
-// trust is OwnerLives.
-func (d *inbox) trust() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.reported = time.Time{}
-}
-
-// deathReported reports for how long a report of the owner's death stands.
-func (d *inbox) deathReported() (stands time.Duration, standing bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return time.Since(d.reported), !d.reported.IsZero()
 }
 
 // take takes at most n of the intents that wait, and drops those whose callers have gone. They count as waiting until

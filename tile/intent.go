@@ -85,20 +85,6 @@ func (in *Intent) Validate() error {
 	return nil
 }
 
-// outOfTime says why a tile may not decide an action that it does not remember; nil if it may. What it decides it
-// remembers for RememberFor, so with the slack between that and RetryWindow no clock that is wrong by less leads to an
-// action that is decided twice.
-func (in *Intent) outOfTime(now time.Time, cfg *Config) error {
-	age := now.Sub(in.Admitted)
-	if in.Admitted.IsZero() || in.ActionID == "" || age <= cfg.RetryWindow && age >= cfg.RetryWindow-cfg.RememberFor {
-		return nil
-	}
-	return &fence.ArgumentError{Field: "admitted", Value: in.Admitted,
-		Want: fmt.Sprintf("at most %v ago, and at most %v ahead of this tile server's clock: "+
-			"outside, the tile may have forgotten the action's outcome", cfg.RetryWindow,
-			cfg.RememberFor-cfg.RetryWindow)}
-}
-
 // ValidateName checks an ID or a name that travels with an intent: 1 to MaxName bytes, as fence.IsName has it. It
 // returns nil, or a *fence.ArgumentError with the field's name.
 func ValidateName(field, s string) error {

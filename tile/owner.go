@@ -2,6 +2,7 @@ package tile
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -96,7 +97,7 @@ func (o *tileOwner) admit() []submission {
 			continue
 		}
 		outcome, known := h.Actions.Outcome(id)
-		late := s.intent.outOfTime(now, o.cfg)
+		late := outOfTime(&s.intent, now, o.cfg)
 		switch {
 		case known:
 			s.answer(outcome, nil)
@@ -129,6 +130,20 @@ func (o *tileOwner) admit() []submission {
 func (o *tileOwner) refuseLate(in *Intent, now time.Time) {
 	o.reminder.Warn("an action is not decided, since its outcome may have been forgotten; is a clock wrong?",
 		"action", in.ActionID, "admitted", in.Admitted, "age", now.Sub(in.Admitted), "window", o.cfg.RetryWindow)
+}
+
+// outOfTime says why a tile may not decide an action that it does not remember; nil if it may. What it decides it
+// remembers for RememberFor, so with the slack between that and RetryWindow no clock that is wrong by less leads to an
+// action that is decided twice.
+func outOfTime(in *Intent, now time.Time, cfg *Config) error {
+	age := now.Sub(in.Admitted)
+	if in.Admitted.IsZero() || in.ActionID == "" || age <= cfg.RetryWindow && age >= cfg.RetryWindow-cfg.RememberFor {
+		return nil
+	}
+	return &fence.ArgumentError{Field: "admitted", Value: in.Admitted,
+		Want: fmt.Sprintf("at most %v ago, and at most %v ahead of this tile server's clock: "+
+			"outside, the tile may have forgotten the action's outcome", cfg.RetryWindow,
+			cfg.RememberFor-cfg.RetryWindow)}
 }
 
 // stalled reports whether the tile may commit no events now because its stream is full, and logs the changes.

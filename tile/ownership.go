@@ -157,6 +157,16 @@ func (t *ownership) claimable(g fence.Grant, lookedUp bool) error {
 	return &fence.LostError{Tile: t.tile, Current: g}
 }
 
+// liftable reports, as nil, that this processor may take a tile from a quarantine.
+func (t *ownership) liftable(g fence.Grant, q fence.Quarantine) error {
+	if q.Lifted {
+		return nil
+	}
+	e := &QuarantinedError{Tile: t.tile, Epoch: g.Epoch, Quarantine: q}
+	t.inbox.quarantined(e)
+	return e
+}
+
 func (t *ownership) supersededBy(o fence.Owner) error {
 	return &SupersededError{Tile: t.tile, Held: t.grant.Epoch, Successor: o}
 }

@@ -33,7 +33,7 @@ func newTestDesk(t *testing.T, cfg Config) *inbox {
 	t.Helper()
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	cfg.QueueLimit = max(cfg.QueueLimit, 2)
-	return newDesk(7, "a:1", &cfg)
+	return newInbox(7, "a:1", &cfg)
 }
 
 func TestDeskAnswersEverySubmission(t *testing.T) {

@@ -47,9 +47,9 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	c.Logger = c.Logger.With("tile", id)
 	guard := &guarded{rules: rules, tile: id}
 	all := &base{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
-		inbox: newDesk(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
+		inbox: newInbox(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
-	all.replays = newReplayWatch(all)
+	all.replays = newReplayWatch(id, &c, all.inbox)
 	all.history.Watch, all.history.Actions.Interval = all.replays, c.TickInterval
 	right := &ownership{base: all}
 	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &seams, &c)}
@@ -61,7 +61,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		guard.announce = func() []byte { return owner.dilation.announcement(d) }
 	}
 	return &TileProcessor{base: all, ownership: right, acquisition: acquire,
-		follower: &tileFollower{base: all, ownership: right, acquisition: acquire}, owner: owner}, nil
+		owner: owner, follower: &tileFollower{
+		base: all, ownership: right, acquisition: acquire, suspector: &suspector{base: all}}}, nil
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every
@@ -122,6 +123,18 @@ func (e *UnreleasedError) Is(target error) bool { return target == ErrUnreleased
 
 // Unwrap returns what kept the owner from releasing the tile.
 func (e *UnreleasedError) Unwrap() error { return e.Err }
+
+// acquireWatched is acquire in a goroutine of its own, which is left behind if the rules do not return.
+func (p *TileProcessor) acquireWatched(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- p.acquire(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-p.replays.dog.Hung():
+		return p.acquisition.quarantineHung(ctx)
+	}
+}
 
 // acquire returns nil when the processor is Serving.
 func (p *TileProcessor) acquire(ctx context.Context) error {
@@ -231,11 +244,11 @@ func (p *TileProcessor) Inspect(ctx context.Context, f func(Rules, fence.Positio
 // TakeOver makes a follower claim the tile now; it returns at once. A processor that is no follower, or no
 // longer one, ignores it. OwnerDied is looked into first: the tile is claimed when its owner hash has not moved for
 // RefreshEvery+1 ticks, or when OwnerLives was not called for two ticks, at least a second.
-func (p *TileProcessor) TakeOver(why Suspicion) { p.inbox.order(why) }
+func (p *TileProcessor) TakeOver(why Suspicion) { p.inbox.takeOvers.order(why) }
 
 // OwnerLives tells a follower that gossip sees a living member at the owner's contact: if TakeOver(OwnerDied) was
 // called before, the follower goes by the owner hash alone.
-func (p *TileProcessor) OwnerLives() { p.inbox.trust() }
+func (p *TileProcessor) OwnerLives() { p.inbox.takeOvers.trust() }
 
 // Drain finishes the tile's work and ends the processor. With a successor it hands the tile over: it plays a last tick,
 // confirms it on every replica, and asks the process at successor to take over (Seams.Handover). Intents that arrive

@@ -3,38 +3,12 @@ package tile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/tile/internal/durable"
 )
-
-// ErrQuarantined means: the tile's history cannot be folded by the game's rules, and no process runs it until an
-// operator has decided (tilectl quarantine). A *QuarantinedError says why. Nothing was queued; try again later.
-var ErrQuarantined = errors.New("tile is quarantined")
-
-// QuarantinedError is a tile that is quarantined. The Quarantine is zero in an answer that came over a network.
-type QuarantinedError struct {
-	Tile       fence.TileID
-	Epoch      fence.Epoch // of the quarantine
-	Quarantine fence.Quarantine
-	Err        error // of the processor that set it: the *RulesError; else nil
-}
-
-func (e *QuarantinedError) Error() string {
-	if e.Quarantine.By == "" {
-		return fmt.Sprintf("tile %s: %v", e.Tile, ErrQuarantined)
-	}
-	return fmt.Sprintf("tile %s: %v: %s", e.Tile, ErrQuarantined, e.Quarantine)
-}
-
-// Is matches ErrQuarantined.
-func (e *QuarantinedError) Is(target error) bool { return target == ErrQuarantined }
-
-// Unwrap gives the failure of the rules.
-func (e *QuarantinedError) Unwrap() error { return e.Err }
 
 // blameFor is how long a replay that failed is searched for the event that is to blame.
 const blameFor = time.Second
@@ -100,21 +74,17 @@ func (t *ownership) quarantine(ctx context.Context, epoch fence.Epoch, err error
 	return e
 }
 
-// liftable reports, as nil, that this processor may take a tile from a quarantine.
-func (t *ownership) liftable(g fence.Grant, q fence.Quarantine) error {
-	if q.Lifted {
-		return nil
+// quarantineHung quarantines a tile at whose history the rules hang. The goroutine that was left behind no longer
+// counts among the take-overs.
+func (a *acquisition) quarantineHung(ctx context.Context) error {
+	if a.paced != nil {
+		a.paced()
 	}
-	e := &QuarantinedError{Tile: t.tile, Epoch: g.Epoch, Quarantine: q}
-	t.inbox.quarantined(e)
-	return e
-}
-
-// quarantined notes a quarantine: it is the answer to all that waits, or comes.
-func (d *inbox) quarantined(e *QuarantinedError) {
-	d.update(func(s *Status) {
-		s.Quarantine = &QuarantinedError{Tile: e.Tile, Epoch: e.Epoch, Quarantine: e.Quarantine}
+	var failed *replayError
+	a.replays.dog.Inspect(func(took time.Duration) {
+		failed = &replayError{RulesError: a.replays.failure(took), at: a.replays.at}
 	})
+	return a.ownership.quarantine(ctx, a.ownership.grant.Epoch, failed)
 }
 
 // skipped replaces the history that was read by the state that it has without what was left out: so that it is left out

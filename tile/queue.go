@@ -1,9 +1,37 @@
 package tile
 
 import (
+	"context"
 	"slices"
 	"time"
+
+	"github.com/tilefence/tilefence/stream"
 )
+
+// submission is one intent that waits for its outcome.
+type submission struct {
+	intent    Intent
+	caller    context.Context             // ends when its caller has gone
+	came      time.Time                   // of an action
+	answer    func(stream.Outcome, error) // called once, also with mu held
+	presented bool                        // it has been part of a batch shown to the store
+	repeats   bool                        // one with its ActionID came before it, and may have been
+}
+
+// open reports whether the store may have a batch with the intent's outcome.
+func (s *submission) open() bool { return s.presented || s.repeats }
+
+// gone says why the caller does not wait for the outcome any more; nil: it does.
+func (s *submission) gone(now time.Time) error {
+	err := context.Cause(s.caller)
+	if err == nil && !s.intent.Deadline.IsZero() && now.After(s.intent.Deadline) {
+		err = context.DeadlineExceeded
+	}
+	if err != nil && s.open() {
+		return &UnresolvedError{Tile: s.intent.Tile}
+	}
+	return err
+}
 
 // intentQueue holds the intents that wait for a tick, in the order in which they came. Limit counts those too that a
 // tick has taken and not answered, so there is always room for what comes back from a batch that was given up.

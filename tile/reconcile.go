@@ -10,18 +10,6 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
 
-// incident is something that keeps a serving owner from settling a tick, with all that the owner learns of it.
-type incident struct {
-	recovery.Evidence
-	err        error          // why the batch was not taken; nil if that is not what has happened
-	seen       fence.Owner    // what the store has, as far as that is known
-	lost       []fence.Commit // what the stream has lost, if this owner has all of it
-	superseded error          // why to stand down
-	undecided  error          // why the copies do not confirm what an earlier owner has committed
-	settle     func() error   // acknowledges the batch
-	shown      fence.Epoch    // what watchers were shown
-}
-
 // own is the incident of an owner whose stream ends at a position of its own history.
 func (o *tileOwner) own(e recovery.Event, at fence.Position) *incident {
 	return &incident{Evidence: recovery.Evidence{Event: e}, seen: fence.Owner{Tile: o.tile,
@@ -161,14 +149,14 @@ func (o *tileOwner) askDurable(ctx context.Context, i *incident) {
 // owner hash, it lives. If it has not moved it for so long that an idle owner would have, it is dead.
 func (o *tileOwner) watchLater(i *incident) {
 	before, now := o.later.Last, i.seen
-	o.later.Saw(now, o.lifeless()/2)
+	o.later.Saw(now, o.cfg.lifeless()/2)
 	switch {
 	case before.Present() && now.Present() && now != before:
 		o.cfg.Logger.Warn("the authority does not know the tile's later owner, which serves; was it restored to an "+
 			"older state? this owner stands down", "epoch", o.ownership.grant.Epoch, "later", now.Epoch,
 			"owner", now.Contact)
 		i.Later, i.superseded = recovery.LaterServes, o.ownership.supersededBy(now)
-	case o.later.Silent < o.lifeless():
+	case o.later.Silent < o.cfg.lifeless():
 		i.Later = recovery.LaterWaits
 	default:
 		i.Later = recovery.LaterDead

@@ -14,8 +14,10 @@ import (
 // other owner would hang at the same place. A follower keeps no player waiting: it
 // waits, and is reported.
 type replayWatch struct {
-	*base
-	dog *watchdog.Watchdog // guards the rest
+	tile  fence.TileID
+	cfg   *Config
+	inbox *inbox
+	dog   *watchdog.Watchdog // guards the rest
 
 	call string // the last one
 	tick fence.Tick
@@ -25,8 +27,11 @@ type replayWatch struct {
 // replayCheckEvery is how often a call that goes on is looked at.
 const replayCheckEvery = time.Second
 
-func newReplayWatch(c *base) *replayWatch {
-	w := &replayWatch{base: c}
+// stuckAfter is after how long a call of the rules that goes on is reported. A follower suspects nothing meanwhile.
+const stuckAfter = 2 * time.Second
+
+func newReplayWatch(tile fence.TileID, cfg *Config, box *inbox) *replayWatch {
+	w := &replayWatch{tile: tile, cfg: cfg, inbox: box}
 	w.dog = watchdog.New(replayCheckEvery, w.check)
 	return w
 }

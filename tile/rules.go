@@ -1,6 +1,12 @@
 package tile
 
 import (
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -41,3 +47,167 @@ type Divided interface {
 	// Area is the area that an event of Resolve belongs to; 0 is the whole tile, which every watcher sees.
 	Area(event []byte) fence.Area
 }
+
+// ErrRules means that the game's rules have failed. A *RulesError says how.
+var ErrRules = errors.New("the game's rules have failed")
+
+// ErrHangs is why a call of the rules has failed that did not return within Timeouts.RulesTimeout.
+var ErrHangs = errors.New("the call does not return")
+
+// RulesError is a call of a tile's Rules that panicked, or returned an error or what cannot be used. What becomes of
+// the tile depends on the call:
+//
+//	Resolve, with an intent     the tile goes on; the intent alone is Rejected, and that is committed
+//	Resolve, without one        the tile goes on; the tick has no events, and its intents wait
+//	Resolve, without an end      the intents of the tick are Rejected, and that is committed; the processor ends
+//	Snapshot                    a tile that serves goes on; its stream grows until a snapshot succeeds
+//	Apply, Restore, without an  the processor ends if it serves or has claimed the tile, which is then quarantined; a
+//	end                         follower waits
+//	Apply, Restore              the processor ends: committed events cannot be folded, here or anywhere, until the
+//	                            rules are repaired, or the tile is put back to a checkpoint
+//
+// Other tiles of the process are not affected.
+type RulesError struct {
+	Tile   fence.TileID
+	Tick   fence.Tick
+	Call   string  // the method of Rules, Inspect, or New for their constructor; Area counts as Resolve
+	Intent *Intent // of Resolve: the one without which it does not fail; nil: it fails without any
+	Err    error   // what was returned; of a panic, its value
+	Stack  []byte  // of a panic; nil otherwise
+
+	site string // where a panic came from
+}
+
+func (e *RulesError) Error() string {
+	what := "failed"
+	if e.Stack != nil {
+		what = "panicked"
+	}
+	with := ""
+	if e.Intent != nil {
+		with = fmt.Sprintf(" with an intent of %q (action %q)", e.Intent.Actor, e.Intent.ActionID)
+	}
+	return fmt.Sprintf("tile %s: tick %d: %s %s%s: %v", e.Tile, e.Tick, e.Call, what, with, e.Err)
+}
+
+// Is matches ErrRules.
+func (e *RulesError) Is(target error) bool { return target == ErrRules }
+
+// Unwrap gives what the rules returned.
+func (e *RulesError) Unwrap() error { return e.Err }
+
+// MakeRules calls a constructor of rules. If it panics, the error is a *RulesError.
+func MakeRules(id fence.TileID, construct func(fence.TileID) (Rules, error)) (rules Rules, err error) {
+	g := &guarded{tile: id}
+	defer g.judge("New", &err)
+	return construct(id)
+}
+
+// guarded calls the rules so that a panic becomes an error.
+type guarded struct {
+	rules Rules
+	tile  fence.TileID
+	tick  fence.Tick // of the last call that had one
+
+	announce func() []byte // the first event of a tick, if there is one; nil: there is none
+}
+
+// judge makes a *RulesError of what a call panicked with or returned. It must be deferred itself.
+func (g *guarded) judge(call string, err *error) {
+	v := recover()
+	switch {
+	case v != nil:
+		cause, ok := v.(error)
+		if !ok {
+			cause = fmt.Errorf("%v", v)
+		}
+		*err = &RulesError{Tile: g.tile, Tick: g.tick, Call: call, Err: cause, Stack: debug.Stack(), site: panicSite()}
+	case *err != nil:
+		*err = &RulesError{Tile: g.tile, Tick: g.tick, Call: call, Err: *err}
+	}
+}
+
+// panicSite is the line that panicked, for a deferred function that has recovered: the first below package runtime.
+func panicSite() string {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(0, pcs)])
+	panicked := false
+	for {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		panicked = panicked || f.Function == "runtime.gopanic"
+		if panicked && !inRuntime || !more {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+	}
+}
+
+// Restore is that of the rules.
+func (g *guarded) Restore(snapshot []byte) (err error) {
+	defer g.judge("Restore", &err)
+	return g.rules.Restore(snapshot)
+}
+
+// Apply is that of the rules.
+func (g *guarded) Apply(tick fence.Tick, events [][]byte) (err error) {
+	g.tick = tick
+	defer g.judge("Apply", &err)
+	return g.rules.Apply(tick, events)
+}
+
+// Snapshot is that of the rules.
+func (g *guarded) Snapshot() (blob []byte, err error) {
+	defer g.judge("Snapshot", &err)
+	return g.rules.Snapshot()
+}
+
+// Divided reports whether the tile has areas.
+func (g *guarded) Divided() bool {
+	_, ok := g.rules.(Divided)
+	return ok
+}
+
+// resolve is Resolve, with each event in its area.
+func (g *guarded) resolve(tick fence.Tick, intents []Intent) (b stream.Batch, outcomes []stream.Outcome, err error) {
+	g.tick = tick
+	defer g.judge("Resolve", &err)
+	b.Events, outcomes = g.rules.Resolve(tick, intents)
+	if len(outcomes) != len(intents) {
+		return b, nil, fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(outcomes),
+			len(intents))
+	}
+	if g.announce != nil {
+		if event := g.announce(); len(event) > 0 {
+			b.Events = append([][]byte{event}, b.Events...)
+		}
+	}
+	if divided, ok := g.rules.(Divided); ok {
+		b.Divide(divided.Area)
+	}
+	return b, outcomes, nil
+}
+
+// ErrQuarantined means: the tile's history cannot be folded by the game's rules, and no process runs it until an
+// operator has decided (tilectl quarantine). A *QuarantinedError says why. Nothing was queued; try again later.
+var ErrQuarantined = errors.New("tile is quarantined")
+
+// QuarantinedError is a tile that is quarantined. The Quarantine is zero in an answer that came over a network.
+type QuarantinedError struct {
+	Tile       fence.TileID
+	Epoch      fence.Epoch // of the quarantine
+	Quarantine fence.Quarantine
+	Err        error // of the processor that set it: the *RulesError; else nil
+}
+
+func (e *QuarantinedError) Error() string {
+	if e.Quarantine.By == "" {
+		return fmt.Sprintf("tile %s: %v", e.Tile, ErrQuarantined)
+	}
+	return fmt.Sprintf("tile %s: %v: %s", e.Tile, ErrQuarantined, e.Quarantine)
+}
+
+// Is matches ErrQuarantined.
+func (e *QuarantinedError) Is(target error) bool { return target == ErrQuarantined }
+
+// Unwrap gives the failure of the rules.
+func (e *QuarantinedError) Unwrap() error { return e.Err }

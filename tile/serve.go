@@ -3,7 +3,23 @@ package tile
 import (
 	"context"
 	"time"
+
+	"github.com/tilefence/tilefence/stream"
 )
+
+// serveWatched is serve in a goroutine of its own, which is left behind if the rules do not return.
+func (o *tileOwner) serveWatched(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- o.serve(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-o.heartbeat.dog.Hung():
+		return o.giveUp(ctx)
+	case <-o.replays.dog.Hung(): // while it read the history again
+		return o.acquisition.quarantineHung(ctx)
+	}
+}
 
 // serve ticks until ctx ends or the tile is lost. The error is never nil.
 func (o *tileOwner) serve(ctx context.Context) error {
@@ -32,7 +48,7 @@ func (o *tileOwner) serve(ctx context.Context) error {
 			timer.Reset(time.Until(due))
 			continue
 		case r := <-o.snapshots.results:
-			if err := o.saved(ctx, r); err != nil {
+			if err := o.tookSnapshot(ctx, r); err != nil {
 				return err
 			}
 			continue
@@ -56,8 +72,8 @@ func (o *tileOwner) serve(ctx context.Context) error {
 	}
 }
 
-// saved takes the result of a snapshot.
-func (o *tileOwner) saved(ctx context.Context, r snapshotResult) error {
+// tookSnapshot takes the result of a snapshot.
+func (o *tileOwner) tookSnapshot(ctx context.Context, r snapshotResult) error {
 	o.snapshots.done(r)
 	return o.shownAbove(ctx, r.info.Trimmed)
 }
@@ -67,7 +83,7 @@ func (o *tileOwner) saved(ctx context.Context, r snapshotResult) error {
 func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time, err error) {
 	select {
 	case r := <-o.snapshots.results:
-		if err := o.saved(ctx, r); err != nil {
+		if err := o.tookSnapshot(ctx, r); err != nil {
 			return due, err
 		}
 	default:
@@ -111,3 +127,38 @@ func (o *tileOwner) missed(late time.Duration) int {
 
 // missWeight is over how many ticks Status.Missing is weighted.
 const missWeight = 20
+
+// rejections is how often an owner whose rules do not return presents its last batch.
+const rejections = 3
+
+// giveUp ends an owner whose rules do not return. Resolve changes nothing, so the owner can still reject the intents
+// of the tick: it cannot tell which of them is to blame, and every owner that was sent them again would hang as well.
+func (o *tileOwner) giveUp(ctx context.Context) error {
+	h := o.heartbeat
+	var failed *RulesError
+	h.dog.Inspect(func(took time.Duration) { failed = h.failure(took) })
+	c, subs := h.next, h.subs // nothing changes them any more
+	c.Tick += h.beats + 1
+	if failed.Call != "Resolve" || len(subs) == 0 {
+		return failed
+	}
+	b, err := newPending(c, subs, stream.Batch{}, nil)
+	if err == nil && len(b.batch.Resolutions) > 0 {
+		b.commit.Replicas = o.needed(b)
+		for range rejections {
+			if _, _, err = o.commitThrough(ctx, b.commit); err == nil {
+				break
+			}
+			o.report(err)
+			time.Sleep(o.cfg.quiet())
+		}
+	}
+	if err != nil {
+		o.pending = b // its outcome is not known
+		return failed
+	}
+	for _, s := range subs {
+		s.answer(stream.Rejected, nil)
+	}
+	return failed
+}

@@ -1,6 +1,46 @@
 package tile
 
-import "time"
+import (
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+)
+
+// suspector decides whether a follower suspects the tile's owner.
+type suspector struct {
+	*base
+
+	failed int       // attempts to take the tile in a row for which no back end that is away was the reason
+	rest   time.Time // until then no suspicion of this follower's own leads to another
+}
+
+// suspicion is why a follower asks for the tile.
+type suspicion struct {
+	why    Suspicion
+	silent time.Duration
+	of     fence.Epoch // the owner's, when it became suspicious
+	began  time.Time
+	cutOff bool // the owner was alive, and lives apart from all members
+}
+
+func (s *suspector) suspect(why Suspicion) suspicion {
+	return suspicion{why: why, silent: s.watch.Silent, of: s.watch.Epoch(), began: time.Now()}
+}
+
+// rests reports whether the last attempts have failed, so that the next has to wait.
+func (s *suspector) rests() bool { return time.Now().Before(s.rest) }
+
+// failedAttempt lets the follower rest after an attempt to take the tile, the longer the more of them have failed.
+func (s *suspector) failedAttempt() {
+	s.failed++
+	s.rest = time.Now().Add(claimBackoff(patientAfter + s.failed))
+}
+
+// silent reports whether the tile has, or had, an owner whose owner hash has not moved for SuspectAfter. A follower
+// that rests does not say so.
+func (s *suspector) silent() bool {
+	return !s.rests() && s.watch.Epoch() > 0 && s.watch.Silent >= s.cfg.SuspectAfter
+}
 
 // gossipSuspicion is a suspicion that gossip raised and that the follower is looking into. Gossip may be wrong about a
 // process that is slow, and a member can make it so by taking the contact of another and dying. An owner that commits
@@ -15,49 +55,43 @@ type gossipSuspicion struct {
 type suspicionResult int
 
 const (
-	undecided suspicionResult = iota
-	ownerDead                 // or cut off
+	ownerUncertain suspicionResult = iota
+	ownerDead                      // or cut off
 	ownerAlive
 )
 
-// lifeless is for how long an owner hash must not have moved before its owner is taken for dead on another sign: one
-// tick more than an idle owner takes to move it.
-func (c *base) lifeless() time.Duration {
-	return min(c.cfg.quiet()+c.cfg.TickInterval, c.cfg.SuspectAfter)
-}
-
 // cutOffAfter is for how long a report must stand before a living owner is believed to be cut off: long enough for a
 // member that was falsely reported dead to say that it lives.
-func (f *tileFollower) cutOffAfter() time.Duration { return max(2*f.cfg.TickInterval, time.Second) }
+func (s *suspector) cutOffAfter() time.Duration { return max(2*s.cfg.TickInterval, time.Second) }
 
 // judge looks at the owner hash that was just read; unread is why it could not be. What the first look finds moved may
 // have moved before the owner died; what moves later is alive. There may be no report: nil.
-func (f *tileFollower) judge(r *gossipSuspicion, unread error) suspicionResult {
+func (s *suspector) judge(r *gossipSuspicion, unread error) suspicionResult {
 	if r == nil || unread != nil {
-		return undecided
+		return ownerUncertain
 	}
-	moved := r.looked && f.watch.Silent < r.silent
-	r.looked, r.silent = true, f.watch.Silent
-	stands, standing := f.inbox.deathReported()
+	moved := r.looked && s.watch.Silent < r.silent
+	r.looked, r.silent = true, s.watch.Silent
+	stands, standing := s.inbox.takeOvers.deathReported()
 	switch {
-	case f.watch.Epoch() != r.of, moved && !standing:
-		f.cfg.Logger.Debug("gossip presumes the tile's owner dead, and it is alive", "owner", f.watch.Latest().Contact)
+	case s.watch.Epoch() != r.of, moved && !standing:
+		s.cfg.Logger.Debug("gossip presumes the tile's owner dead, and it is alive", "owner", s.watch.Latest().Contact)
 		return ownerAlive
-	case f.rests():
-	case f.watch.Silent >= f.lifeless():
+	case s.rests():
+	case s.watch.Silent >= s.cfg.lifeless():
 		return ownerDead
-	case standing && stands >= f.cutOffAfter():
+	case standing && stands >= s.cutOffAfter():
 		r.cutOff = true
 		return ownerDead
 	}
-	return undecided
+	return ownerUncertain
 }
 
 // judgeAfter is how long it takes at most until a report can be judged.
-func (f *tileFollower) judgeAfter() time.Duration {
-	after := f.lifeless() - f.watch.Silent
-	if stands, standing := f.inbox.deathReported(); standing {
-		after = min(after, f.cutOffAfter()-stands)
+func (s *suspector) judgeAfter() time.Duration {
+	after := s.cfg.lifeless() - s.watch.Silent
+	if stands, standing := s.inbox.takeOvers.deathReported(); standing {
+		after = min(after, s.cutOffAfter()-stands)
 	}
 	return max(after, time.Millisecond)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -64,3 +65,53 @@ func (o *Handover) Validate() error {
 
 // isAddress reports whether s can be a contact.
 func isAddress(s string) bool { return fence.IsName(s, fence.MaxContact) }
+
+// takeOverCalls are calls of TakeOver and OwnerLives, on their way to a follower's loop.
+type takeOverCalls struct {
+	calls chan Suspicion // capacity 1
+
+	mu       sync.Mutex
+	reported time.Time // the owner's death, by gossip, the last time; zero: never, or a member lives at its contact
+}
+
+func newTakeOverCalls() *takeOverCalls { return &takeOverCalls{calls: make(chan Suspicion, 1)} }
+
+// order is TakeOver. Of two that wait, the one that is sure to make the follower ask for the tile stays.
+func (c *takeOverCalls) order(why Suspicion) {
+	if why == OwnerDied {
+		c.mu.Lock()
+		c.reported = time.Now()
+		c.mu.Unlock()
+	}
+	for {
+		select {
+		case c.calls <- why:
+			return
+		default:
+		}
+		if why == OwnerDied {
+			return // one is waiting
+		}
+		select {
+		case waiting := <-c.calls:
+			if waiting != OwnerDied {
+				why = waiting
+			}
+		default:
+		}
+	}
+}
+
+// trust is OwnerLives.
+func (c *takeOverCalls) trust() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reported = time.Time{}
+}
+
+// deathReported reports for how long a report of the owner's death stands.
+func (c *takeOverCalls) deathReported() (stands time.Duration, standing bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.reported), !c.reported.IsZero()
+}

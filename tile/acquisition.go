@@ -3,11 +3,79 @@ package tile
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/recovery"
+	"github.com/tilefence/tilefence/tile/internal/durable"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 )
+
+// source is where a new owner's state comes from.
+type source int
+
+const (
+	fromStore  source = iota // the stream: what was committed since if a follower's state is warm, or all of it
+	fromMemory               // the state is that of a living owner, and replaces what the store has
+)
+
+// acquisition makes this processor the tile's owner. There is one way: an epoch from the authority, a history from a
+// source, and an install that every replica confirms before the tile is served. The install appends to the history
+// that was read, or rebases the tile where the state is not the stream's: a new tile, one restored from its durable
+// state, or one that a living owner restores from memory.
+type acquisition struct {
+	*base
+	ownership *ownership
+	durable   *durable.Store
+
+	reached  fence.Seq       // the highest sequence that a refusal or the durable store has shown
+	replaces *fence.Position // where the history ends that an owner replaces from memory; nil: it cannot be read
+	orphaned int             // attempts that found an owner hash without a history
+	steps    TakeoverInfo
+	lapped   time.Time // when the last step ended
+	paced    func()    // ends what Config.Pace has begun; nil: nothing
+}
+
+// acquired is what an acquisition came to.
+type acquired struct {
+	at       fence.Position
+	source   source
+	claim    *fence.Commit   // the install; nil after a rebase
+	voided   *fence.Position // where a stream ended that was replaced because the durable state is later
+	restored *RestoredInfo   // coordination had lost the history
+}
+
+// errStartOver ends an attempt to acquire a tile, and another begins under a new epoch, above all that was seen:
+// another owner committed since the history was read, and a paused master may hold the batch that is now abandoned
+// under the old epoch; or the authority had forgotten epochs that others know.
+var errStartOver = errors.New("start over under a new epoch")
+
+// errOutlived is errStartOver for an owner that has served: another owner came after it and has committed, so the
+// tile's state is what that one has left in the stores.
+var errOutlived = fmt.Errorf("another owner came after this one: %w", errStartOver)
+
+// enter enters a state of a first acquisition. A processor that has served stays in Healing.
+func (a *acquisition) enter(s State) {
+	if !a.ownership.served {
+		a.inbox.enter(s, a.ownership.grant.Epoch)
+	}
+}
+
+// lap adds the time since the last step to one step of a take-over.
+func (a *acquisition) lap(step *time.Duration) {
+	now := time.Now()
+	*step += now.Sub(a.lapped)
+	a.lapped = now
+}
+
+// saw notes the epochs and the sequence that a store knows.
+func (a *acquisition) saw(o fence.Owner) {
+	a.ownership.saw(o.Epoch, o.Position.Epoch)
+	if o.Position.Seq <= fence.FarSeq {
+		a.reached = max(a.reached, o.Position.Seq)
+	}
+}
 
 // refusedClaim is the incident of a refusal under an epoch that this processor does not serve yet.
 func (a *acquisition) refusedClaim(event recovery.Event, refused *fence.RefusedError) *incident {
