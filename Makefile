@@ -81,11 +81,11 @@ mutants: install-tools ## remove the protocol's rules one by one; which tests no
 
 # The plugin comes in the version that go.mod has of its runtime.
 .PHONY: proto
-proto: ## regenerate relay/relaypb from its schema (needs protoc)
+proto: ## regenerate internal/relaypb from its schema (needs protoc)
 	@command -v protoc >/dev/null || { \
 		echo "protoc is missing: install the package protobuf-compiler, or a release of protoc" >&2; exit 1; }
 	GOBIN=$(TOOLS)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go
-	PATH=$(TOOLS)/bin:$$PATH protoc --go_out=. --go_opt=paths=source_relative relay/relaypb/*.proto
+	PATH=$(TOOLS)/bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tilefence/tilefence relay/*.proto
 
 # Not a file target: go build knows better than make whether it is up to date.
 .PHONY: tilectl

@@ -11,9 +11,9 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/gatewayws"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/relay/session"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // Clients that say nothing and read nothing, each of which is sent a Sync of its own, do not take more than the relay

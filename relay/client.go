@@ -6,8 +6,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/gate"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // client is one connection: a goroutine that reads what the client asks for (requests.go). What hubs queue is written

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -352,7 +352,7 @@ func TestAdmission(t *testing.T) {
 		return c.Stats().Syncs == 1 && len(c.refused) > 0
 	}, "the allowed tile is served, and the other refused")
 	c.mu.Lock()
-	require.Equal(t, []relayclient.Refusal{{Tile: tileB.String(), Code: relaypb.Code_CODE_FORBIDDEN,
+	require.Equal(t, []relayclient.Refusal{{Tile: tileB.String(), Code: "CODE_FORBIDDEN",
 		Message: "not allowed"}}, c.refused)
 	c.mu.Unlock()
 	require.Equal(t, http.StatusServiceUnavailable, get(relaypb.Subprotocol, "let me in", ""), "full")

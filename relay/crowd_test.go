@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // bareClient is a WebSocket client that costs next to nothing: it makes the handshake, subscribes, and leaves what

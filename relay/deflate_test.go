@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // moves is a payload like a game's: n events of some bytes each, in order of ships.

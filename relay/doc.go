@@ -7,7 +7,7 @@
 //	mux.Handle("/view", r.Handler())
 //	err = r.Run(ctx) // until ctx is cancelled, or r.Drain has ended
 //
-// The client protocol is in package relaypb (view.proto); package relayclient speaks it in Go.
+// The client protocol is in view.proto, with golden messages in testdata; package relayclient speaks it in Go.
 //
 // # Guarantees
 //

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // Drain sends the clients to other relays and then ends Run: it refuses new clients, tells those it has that the relay

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // TestStoredBytesAreSent: what a watcher gets is the stored entry with its private part left out, in both encodings,
 // prepared once for all watchers.
 func TestStoredBytesAreSent(t *testing.T) {
-	file, err := os.ReadFile("relaypb/testdata/messages.json")
+	file, err := os.ReadFile("testdata/messages.json")
 	require.NoError(t, err)
 	var golden []struct {
 		Name, Stored, Binary string

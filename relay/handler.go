@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/internal/gate"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // startGrace is how long a request may wait for Run to begin: a program starts both at about the same time.
@@ -19,7 +19,7 @@ const startGrace = time.Second
 // It answers, in this order: 429 with Retry-After to one handshake or connection too many of an address; 503 with
 // Retry-After unless Run runs (a request waits up to a second for it), while draining, and when MaxClients are
 // in their handshakes; 400 to a request that offers no subprotocol of the relay, whose first subscription
-// (relaypb.SubscribeParam) cannot be read, or that is no handshake; 403 if Origins do not have
+// (the parameter "subscribe") cannot be read, or that is no handshake; 403 if Origins do not have
 // its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor;
 // 503 when MaxClients are connected, unless one of an actor or address that holds more makes place.
 // The body of each says why in a line. A browser does not show its page the last four, so a request with an Origin is

@@ -8,7 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // hub is one tile on this relay: its view, and the clients that watch it. It is made by the first subscription and

@@ -8,8 +8,8 @@ import (
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // TestViolations: what must not be sent ends the connection with a status, on a running relay.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // keeping is what each end has been shown of the other's life.

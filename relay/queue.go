@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // queue is what waits to be written to one client: frames in order, then the Syncs that are due, then the end. Its

@@ -14,7 +14,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -332,7 +332,7 @@ func TestStoreDownIsToldAndHealed(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.refused) == 1 && c.refused[0].Tile == tileA.String() &&
-			c.refused[0].Code == relaypb.Code_CODE_UNAVAILABLE
+			c.refused[0].Code == "CODE_UNAVAILABLE"
 	}
 	eventually(t, told, "the client is told")
 	eventually(t, func() bool { return s.Stats().RepairsFailed > 3 }, "the relay tries again")

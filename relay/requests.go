@@ -8,8 +8,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/relay/session"
 )
 

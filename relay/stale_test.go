@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // beside is the same store seen by another relay, over links of its own that a test can cut.

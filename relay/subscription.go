@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // subscription is one client watching one tile. It is either live, and every accepted batch is queued to

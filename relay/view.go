@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/stream"
 )
 

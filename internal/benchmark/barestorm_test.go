@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // bareServer starts a server that knows nothing of a relay's work: it makes the handshake, and sends the client the

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // view has clients join relays, for each line of its input, which names the relays' addresses, separated by commas:

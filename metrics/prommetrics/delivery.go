@@ -3,8 +3,8 @@ package prommetrics
 import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/relay"
-	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream/fanout/tiered"
 )

@@ -14,9 +14,9 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // ErrClosed: the client was closed, or its connection has ended for good; Err says why.

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -350,7 +350,7 @@ func TestPolicyCloseIsFinal(t *testing.T) {
 	require.EqualValues(t, relaypb.ClosePolicy, websocket.CloseStatus(v.Err()))
 	require.ErrorIs(t, v.Subscribe(context.Background(), tile), relayclient.ErrClosed)
 	mu.Lock()
-	require.Equal(t, []relayclient.Refusal{{Code: relaypb.Code_CODE_MALFORMED, Message: "what?"}}, refused)
+	require.Equal(t, []relayclient.Refusal{{Code: "CODE_MALFORMED", Message: "what?"}}, refused)
 	mu.Unlock()
 }
 

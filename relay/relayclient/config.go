@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/setting"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // Bounds of a connection.
@@ -40,7 +40,7 @@ type Config struct {
 	// that the client watches.
 	Frame func(fence.Entry)
 
-	// Refused reports something the relay could not do; see the codes of package relaypb.
+	// Refused reports something the relay could not do; see the codes of relay/view.proto.
 	Refused func(Refusal)
 
 	// Stale reports that a relay is behind the client, because it is cut off from the store: it offers a tile at a
@@ -95,7 +95,7 @@ type Sync struct {
 // Refusal is something the relay could not do.
 type Refusal struct {
 	Tile    string // as the client wrote it; empty: it is about the connection
-	Code    relaypb.Code
+	Code    string // its name in relay/view.proto, such as CODE_FORBIDDEN
 	Message string
 }
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
-	"github.com/tilefence/tilefence/relay/relaypb"
 	"github.com/tilefence/tilefence/relay/session"
 )
 

@@ -1,4 +1,4 @@
-// Package relayclient watches tiles through a relay: a client of the protocol in package relaypb, for
+// Package relayclient watches tiles through a relay: a client of the protocol in relay/view.proto, for
 // bots, tools, tests, and game clients written in Go.
 //
 //	c, err := relayclient.Dial(ctx, "wss://relay.example.com/view", &relayclient.Config{

@@ -11,7 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // Lost returns a connection that was lost, so that what is written to it goes nowhere.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/relay/relaypb"
 )
 
 // tile is the client's view of one tile. The reading goroutine changes it under the client's mutex; the
@@ -60,7 +60,7 @@ func (c *Client) receive(conn *connection, m *relaypb.ServerMessage) {
 			return
 		}
 		hook.Call(c.cfg.Refused,
-			Refusal{Tile: m.GetTile(), Code: body.Error.GetCode(), Message: body.Error.GetMessage()})
+			Refusal{Tile: m.GetTile(), Code: body.Error.GetCode().String(), Message: body.Error.GetMessage()})
 	case *relaypb.ServerMessage_Session:
 		c.extend(time.Duration(body.Session.GetExpiresInMs()) * time.Millisecond)
 	case *relaypb.ServerMessage_Heartbeat:

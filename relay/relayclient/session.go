@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // ErrNoConnection means that the client is between connections: the next one begins with a new token.

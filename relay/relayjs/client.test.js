@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { Client, WireError, events, subprotocol } from "./client.js";
 import * as wire from "./messages.js";
 
-const golden = JSON.parse(readFileSync(new URL("../relaypb/testdata/messages.json", import.meta.url)));
+const golden = JSON.parse(readFileSync(new URL("../testdata/messages.json", import.meta.url)));
 const named = (name) => golden.find((g) => g.name === name).json;
 const id = "85283473fffffff";
 const base64 = (text) => Buffer.from(text).toString("base64");

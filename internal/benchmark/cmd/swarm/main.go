@@ -28,7 +28,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
 	"github.com/tilefence/tilefence/internal/figures"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/relay/session"
 )
 

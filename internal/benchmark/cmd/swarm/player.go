@@ -14,7 +14,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
 	"github.com/tilefence/tilefence/internal/plainjson"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
 // player is one player. All of it belongs to the loop, once it has joined.

@@ -1,31 +1,15 @@
 // Package relaypb is the client protocol of a Tilefence relay: the messages generated from view.proto,
 // the names of its WebSocket subprotocols and close codes, and the conversions to the fence's own types.
 //
-// A Go program watches tiles with package relayclient and needs this package only for the codes. A
-// client in another language generates its messages from view.proto; what it has to do is short:
-//
-//   - Open a WebSocket with the subprotocol [Subprotocol] (binary messages) or [SubprotocolJSON] (text).
-//   - Send Subscribe, or name it in the handshake's URL ([SubscribeURL]). For each tile comes a Sync: replace or
-//     extend the state as it says, and hold its position.
-//   - For each Frame: if its prev equals the position held, in all three parts, apply it and hold its
-//     position. Otherwise ignore it and send one Resync with the position held; a Sync comes back.
-//   - Remember the highest epoch held of each tile. Ignore a Sync or Frame of a lower epoch: the relay is cut
-//     off from the store. Ask again later, or another relay.
-//   - To watch some areas of a tile, name them in Subscribe.held, and change them by Watch: drop the state of areas
-//     that are left, and take up others from the Sync that opens them.
-//   - Answer pings (every WebSocket library does) and keep reading: a relay drops the frames of a client
-//     that does not, and brings it up to date with a Sync later.
-//   - A Heartbeat says how long a connection is silent at most. After two and a half times that without a message or a
-//     ping it is lost: connect again.
-//   - On GoAway, or on any close, connect again after a random delay, naming the positions still held in
-//     Subscribe.held, so that only what was missed is sent.
-//
-// Messages are plain data; nothing here does I/O or starts goroutines. To test a client against the real
-// thing, serve a relay over the in-process back ends: see the example of package relayclient.
+// A Go program watches tiles with package relayclient. A client in another language generates its messages from
+// relay/view.proto; the rules that it keeps are in docs/wire.md.
 package relaypb
 
 import (
+	"encoding/base64"
+	"fmt"
 	"math"
+	"net/url"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -169,4 +153,52 @@ func (x *Frame) Entry(tile fence.TileID) fence.Entry {
 		Hidden:   x.GetHidden(),
 		Rest:     x.GetRest(),
 	}
+}
+
+// SubscribeParam is the parameter of a handshake's URL that holds the client's first Subscribe: the message in binary
+// protobuf, whatever the subprotocol, in unpadded base64url (RFC 4648, section 5). The relay then answers the handshake
+// and the subscription at once, which saves the client a round trip.
+const SubscribeParam = "subscribe"
+
+// SubscribedHeader is in the response to a handshake whose SubscribeParam was taken, with the value "1". A relay of an
+// earlier release ignores the parameter: without the header, send the Subscribe as a message.
+const SubscribedHeader = "Tilefence-Subscribed"
+
+// MaxSubscribeParam is how many bytes the value of a SubscribeParam may have, so that the request fits everywhere.
+const MaxSubscribeParam = 4 << 10
+
+// SubscribeURL returns a relay's URL with a Subscribe in it. ok is false if that is too long, or if raw is not a URL:
+// send the message when the connection is there.
+func SubscribeURL(raw string, s *Subscribe) (full string, ok bool) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw, false
+	}
+	data, err := proto.Marshal(s)
+	if err != nil || base64.RawURLEncoding.EncodedLen(len(data)) > MaxSubscribeParam {
+		return raw, false
+	}
+	if u.RawQuery != "" {
+		u.RawQuery += "&"
+	}
+	u.RawQuery += SubscribeParam + "=" + base64.RawURLEncoding.EncodeToString(data)
+	return u.String(), true
+}
+
+// ParseSubscribe reads the value of a SubscribeParam. A *fence.ArgumentError says that it is none.
+func ParseSubscribe(value string) (*Subscribe, error) {
+	if len(value) > MaxSubscribeParam {
+		return nil, &fence.ArgumentError{Field: SubscribeParam, Value: fmt.Sprint(len(value), " bytes"),
+			Want: fmt.Sprint("at most ", MaxSubscribeParam)}
+	}
+	s := &Subscribe{}
+	data, err := base64.RawURLEncoding.Strict().DecodeString(value)
+	if err == nil {
+		err = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, s)
+	}
+	if err != nil {
+		return nil, &fence.ArgumentError{Field: SubscribeParam, Value: value[:min(len(value), 32)],
+			Want: "a Subscribe in binary protobuf, in base64url without padding"}
+	}
+	return s, nil
 }

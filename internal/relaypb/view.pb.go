@@ -33,7 +33,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: relay/relaypb/view.proto
+// source: relay/view.proto
 
 package relaypb
 
@@ -113,11 +113,11 @@ func (x Code) String() string {
 }
 
 func (Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_relay_relaypb_view_proto_enumTypes[0].Descriptor()
+	return file_relay_view_proto_enumTypes[0].Descriptor()
 }
 
 func (Code) Type() protoreflect.EnumType {
-	return &file_relay_relaypb_view_proto_enumTypes[0]
+	return &file_relay_view_proto_enumTypes[0]
 }
 
 func (x Code) Number() protoreflect.EnumNumber {
@@ -126,7 +126,7 @@ func (x Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Code.Descriptor instead.
 func (Code) EnumDescriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{0}
+	return file_relay_view_proto_rawDescGZIP(), []int{0}
 }
 
 // A place in one tile's history. Two equal positions are the same history up to there. Absent or all
@@ -142,7 +142,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[0]
+	mi := &file_relay_view_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -154,7 +154,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[0]
+	mi := &file_relay_view_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -167,7 +167,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{0}
+	return file_relay_view_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Position) GetEpoch() uint64 {
@@ -208,7 +208,7 @@ type ClientMessage struct {
 
 func (x *ClientMessage) Reset() {
 	*x = ClientMessage{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[1]
+	mi := &file_relay_view_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +220,7 @@ func (x *ClientMessage) String() string {
 func (*ClientMessage) ProtoMessage() {}
 
 func (x *ClientMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[1]
+	mi := &file_relay_view_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +233,7 @@ func (x *ClientMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientMessage.ProtoReflect.Descriptor instead.
 func (*ClientMessage) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{1}
+	return file_relay_view_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ClientMessage) GetBody() isClientMessage_Body {
@@ -333,7 +333,7 @@ type Refresh struct {
 
 func (x *Refresh) Reset() {
 	*x = Refresh{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[2]
+	mi := &file_relay_view_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -345,7 +345,7 @@ func (x *Refresh) String() string {
 func (*Refresh) ProtoMessage() {}
 
 func (x *Refresh) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[2]
+	mi := &file_relay_view_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -358,7 +358,7 @@ func (x *Refresh) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refresh.ProtoReflect.Descriptor instead.
 func (*Refresh) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{2}
+	return file_relay_view_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Refresh) GetToken() string {
@@ -379,7 +379,7 @@ type Subscribe struct {
 
 func (x *Subscribe) Reset() {
 	*x = Subscribe{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[3]
+	mi := &file_relay_view_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +391,7 @@ func (x *Subscribe) String() string {
 func (*Subscribe) ProtoMessage() {}
 
 func (x *Subscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[3]
+	mi := &file_relay_view_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +404,7 @@ func (x *Subscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Subscribe.ProtoReflect.Descriptor instead.
 func (*Subscribe) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{3}
+	return file_relay_view_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Subscribe) GetTiles() []string {
@@ -434,7 +434,7 @@ type Held struct {
 
 func (x *Held) Reset() {
 	*x = Held{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[4]
+	mi := &file_relay_view_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -446,7 +446,7 @@ func (x *Held) String() string {
 func (*Held) ProtoMessage() {}
 
 func (x *Held) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[4]
+	mi := &file_relay_view_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -459,7 +459,7 @@ func (x *Held) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Held.ProtoReflect.Descriptor instead.
 func (*Held) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{4}
+	return file_relay_view_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Held) GetTile() string {
@@ -502,7 +502,7 @@ type Watch struct {
 
 func (x *Watch) Reset() {
 	*x = Watch{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[5]
+	mi := &file_relay_view_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -514,7 +514,7 @@ func (x *Watch) String() string {
 func (*Watch) ProtoMessage() {}
 
 func (x *Watch) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[5]
+	mi := &file_relay_view_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -527,7 +527,7 @@ func (x *Watch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watch.ProtoReflect.Descriptor instead.
 func (*Watch) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{5}
+	return file_relay_view_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Watch) GetTile() string {
@@ -561,7 +561,7 @@ type Unsubscribe struct {
 
 func (x *Unsubscribe) Reset() {
 	*x = Unsubscribe{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[6]
+	mi := &file_relay_view_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -573,7 +573,7 @@ func (x *Unsubscribe) String() string {
 func (*Unsubscribe) ProtoMessage() {}
 
 func (x *Unsubscribe) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[6]
+	mi := &file_relay_view_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -586,7 +586,7 @@ func (x *Unsubscribe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unsubscribe.ProtoReflect.Descriptor instead.
 func (*Unsubscribe) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{6}
+	return file_relay_view_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Unsubscribe) GetTiles() []string {
@@ -608,7 +608,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[7]
+	mi := &file_relay_view_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +620,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[7]
+	mi := &file_relay_view_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +633,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{7}
+	return file_relay_view_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Resync) GetTile() string {
@@ -676,7 +676,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[8]
+	mi := &file_relay_view_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +688,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[8]
+	mi := &file_relay_view_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +701,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{8}
+	return file_relay_view_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ServerMessage) GetTile() string {
@@ -824,7 +824,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	mi := &file_relay_view_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -836,7 +836,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[9]
+	mi := &file_relay_view_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -849,7 +849,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{9}
+	return file_relay_view_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Heartbeat) GetIntervalMs() uint32 {
@@ -870,7 +870,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[10]
+	mi := &file_relay_view_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +882,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[10]
+	mi := &file_relay_view_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +895,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{10}
+	return file_relay_view_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Session) GetExpiresInMs() uint64 {
@@ -936,7 +936,7 @@ type Sync struct {
 
 func (x *Sync) Reset() {
 	*x = Sync{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[11]
+	mi := &file_relay_view_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -948,7 +948,7 @@ func (x *Sync) String() string {
 func (*Sync) ProtoMessage() {}
 
 func (x *Sync) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[11]
+	mi := &file_relay_view_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -961,7 +961,7 @@ func (x *Sync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sync.ProtoReflect.Descriptor instead.
 func (*Sync) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{11}
+	return file_relay_view_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sync) GetReplace() bool {
@@ -1080,7 +1080,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[12]
+	mi := &file_relay_view_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1092,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[12]
+	mi := &file_relay_view_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1105,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{12}
+	return file_relay_view_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Frame) GetPosition() *Position {
@@ -1175,7 +1175,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[13]
+	mi := &file_relay_view_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1187,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[13]
+	mi := &file_relay_view_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1200,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{13}
+	return file_relay_view_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Error) GetCode() Code {
@@ -1229,7 +1229,7 @@ type GoAway struct {
 
 func (x *GoAway) Reset() {
 	*x = GoAway{}
-	mi := &file_relay_relaypb_view_proto_msgTypes[14]
+	mi := &file_relay_view_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1241,7 @@ func (x *GoAway) String() string {
 func (*GoAway) ProtoMessage() {}
 
 func (x *GoAway) ProtoReflect() protoreflect.Message {
-	mi := &file_relay_relaypb_view_proto_msgTypes[14]
+	mi := &file_relay_view_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1254,7 @@ func (x *GoAway) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GoAway.ProtoReflect.Descriptor instead.
 func (*GoAway) Descriptor() ([]byte, []int) {
-	return file_relay_relaypb_view_proto_rawDescGZIP(), []int{14}
+	return file_relay_view_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GoAway) GetMessage() string {
@@ -1271,11 +1271,11 @@ func (x *GoAway) GetWithinMs() uint32 {
 	return 0
 }
 
-var File_relay_relaypb_view_proto protoreflect.FileDescriptor
+var File_relay_view_proto protoreflect.FileDescriptor
 
-const file_relay_relaypb_view_proto_rawDesc = "" +
+const file_relay_view_proto_rawDesc = "" +
 	"\n" +
-	"\x18relay/relaypb/view.proto\x12\x11tilefence.view.v1\"H\n" +
+	"\x10relay/view.proto\x12\x11tilefence.view.v1\"H\n" +
 	"\bPosition\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
@@ -1369,23 +1369,23 @@ const file_relay_relaypb_view_proto_rawDesc = "" +
 	"CODE_STALE\x10\t\x12\x18\n" +
 	"\x14CODE_UNAUTHENTICATED\x10\n" +
 	"\x12\x16\n" +
-	"\x12CODE_UNKNOWN_EPOCH\x10\vB.Z,github.com/tilefence/tilefence/relay/relaypbb\x06proto3"
+	"\x12CODE_UNKNOWN_EPOCH\x10\vB1Z/github.com/tilefence/tilefence/internal/relaypbb\x06proto3"
 
 var (
-	file_relay_relaypb_view_proto_rawDescOnce sync.Once
-	file_relay_relaypb_view_proto_rawDescData []byte
+	file_relay_view_proto_rawDescOnce sync.Once
+	file_relay_view_proto_rawDescData []byte
 )
 
-func file_relay_relaypb_view_proto_rawDescGZIP() []byte {
-	file_relay_relaypb_view_proto_rawDescOnce.Do(func() {
-		file_relay_relaypb_view_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_relay_relaypb_view_proto_rawDesc), len(file_relay_relaypb_view_proto_rawDesc)))
+func file_relay_view_proto_rawDescGZIP() []byte {
+	file_relay_view_proto_rawDescOnce.Do(func() {
+		file_relay_view_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_relay_view_proto_rawDesc), len(file_relay_view_proto_rawDesc)))
 	})
-	return file_relay_relaypb_view_proto_rawDescData
+	return file_relay_view_proto_rawDescData
 }
 
-var file_relay_relaypb_view_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_relay_relaypb_view_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
-var file_relay_relaypb_view_proto_goTypes = []any{
+var file_relay_view_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_relay_view_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_relay_view_proto_goTypes = []any{
 	(Code)(0),             // 0: tilefence.view.v1.Code
 	(*Position)(nil),      // 1: tilefence.view.v1.Position
 	(*ClientMessage)(nil), // 2: tilefence.view.v1.ClientMessage
@@ -1403,7 +1403,7 @@ var file_relay_relaypb_view_proto_goTypes = []any{
 	(*Error)(nil),         // 14: tilefence.view.v1.Error
 	(*GoAway)(nil),        // 15: tilefence.view.v1.GoAway
 }
-var file_relay_relaypb_view_proto_depIdxs = []int32{
+var file_relay_view_proto_depIdxs = []int32{
 	4,  // 0: tilefence.view.v1.ClientMessage.subscribe:type_name -> tilefence.view.v1.Subscribe
 	7,  // 1: tilefence.view.v1.ClientMessage.unsubscribe:type_name -> tilefence.view.v1.Unsubscribe
 	8,  // 2: tilefence.view.v1.ClientMessage.resync:type_name -> tilefence.view.v1.Resync
@@ -1431,19 +1431,19 @@ var file_relay_relaypb_view_proto_depIdxs = []int32{
 	0,  // [0:20] is the sub-list for field type_name
 }
 
-func init() { file_relay_relaypb_view_proto_init() }
-func file_relay_relaypb_view_proto_init() {
-	if File_relay_relaypb_view_proto != nil {
+func init() { file_relay_view_proto_init() }
+func file_relay_view_proto_init() {
+	if File_relay_view_proto != nil {
 		return
 	}
-	file_relay_relaypb_view_proto_msgTypes[1].OneofWrappers = []any{
+	file_relay_view_proto_msgTypes[1].OneofWrappers = []any{
 		(*ClientMessage_Subscribe)(nil),
 		(*ClientMessage_Unsubscribe)(nil),
 		(*ClientMessage_Resync)(nil),
 		(*ClientMessage_Watch)(nil),
 		(*ClientMessage_Refresh)(nil),
 	}
-	file_relay_relaypb_view_proto_msgTypes[8].OneofWrappers = []any{
+	file_relay_view_proto_msgTypes[8].OneofWrappers = []any{
 		(*ServerMessage_Sync)(nil),
 		(*ServerMessage_Frame)(nil),
 		(*ServerMessage_Error)(nil),
@@ -1455,18 +1455,18 @@ func file_relay_relaypb_view_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_relay_relaypb_view_proto_rawDesc), len(file_relay_relaypb_view_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_relay_view_proto_rawDesc), len(file_relay_view_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_relay_relaypb_view_proto_goTypes,
-		DependencyIndexes: file_relay_relaypb_view_proto_depIdxs,
-		EnumInfos:         file_relay_relaypb_view_proto_enumTypes,
-		MessageInfos:      file_relay_relaypb_view_proto_msgTypes,
+		GoTypes:           file_relay_view_proto_goTypes,
+		DependencyIndexes: file_relay_view_proto_depIdxs,
+		EnumInfos:         file_relay_view_proto_enumTypes,
+		MessageInfos:      file_relay_view_proto_msgTypes,
 	}.Build()
-	File_relay_relaypb_view_proto = out.File
-	file_relay_relaypb_view_proto_goTypes = nil
-	file_relay_relaypb_view_proto_depIdxs = nil
+	File_relay_view_proto = out.File
+	file_relay_view_proto_goTypes = nil
+	file_relay_view_proto_depIdxs = nil
 }

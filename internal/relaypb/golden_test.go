@@ -12,15 +12,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/relaypb"
+	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
-var update = flag.Bool("update", false, "write testdata/messages.json anew: a new version of the protocol")
+var update = flag.Bool("update", false, "write relay/testdata/messages.json anew: a new version of the protocol")
 
-const goldenFile = "testdata/messages.json"
+const goldenFile = "../../relay/testdata/messages.json"
 
-// golden is one message of testdata/messages.json, as it is on the wire. Clients in other languages are written against
-// these bytes: a change is a new version of the protocol.
+// golden is one message of relay/testdata/messages.json, as it is on the wire. Clients in other languages are written
+// against these bytes: a change is a new version of the protocol.
 type golden struct {
 	Name   string          `json:"name"`
 	From   string          `json:"from"`             // "client" or "relay"
@@ -206,7 +206,7 @@ func TestGoldenIsComplete(t *testing.T) {
 	for _, m := range messages {
 		walk(m.ProtoReflect())
 	}
-	types := relaypb.File_relay_relaypb_view_proto.Messages()
+	types := relaypb.File_relay_view_proto.Messages()
 	for i := range types.Len() {
 		for j := range types.Get(i).Fields().Len() {
 			name := types.Get(i).Fields().Get(j).FullName()
