@@ -5,6 +5,8 @@ import (
 	"embed"
 	"errors"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
@@ -54,4 +56,32 @@ func (s *Store) Load(ctx context.Context) error {
 		s.cfg.Logger.Warn("redisfence: a server is not as it must be", "error", wrong)
 	}
 	return nil
+}
+
+// warnOfSlowReload says that a client notices a failover late. The client's own default is a minute.
+func (s *Store) warnOfSlowReload() {
+	c, ok := s.client.(*redis.ClusterClient)
+	if !ok || c.Options().ClusterStateReloadInterval <= topologyReload {
+		return
+	}
+	s.cfg.Logger.Warn("redisfence: the client reloads the cluster's topology too rarely: after a failover it goes on "+
+		"writing to the former master; make it with redisfence.Options, or set ClusterStateReloadInterval",
+		"interval", c.Options().ClusterStateReloadInterval, "want", topologyReload)
+}
+
+// needs are what the store needs of its servers.
+func (s *Store) needs() redislib.Needs {
+	n := redislib.Needs{Evicted: "owners and streams", Replicas: s.cfg.MinReplicas}
+	if !s.cfg.AllowNoPersistence {
+		n.AppendOnly = "a master that restarts before a replica was promoted erases what its replicas have " +
+			"confirmed, and a replica may be the next master; set appendonly yes and appendfsync everysec on every node, or " +
+			"redisfence.Config.AllowNoPersistence"
+	}
+	return n
+}
+
+// Check implements fence.Checker: what Load checks, and whether each master has Config.MinReplicas connected and can
+// write its append-only file. It puts the function library on masters that lack it. Commits go on, whatever it finds.
+func (s *Store) Check(ctx context.Context) []error {
+	return library.Check(ctx, s.client, s.needs(), &s.checks)
 }
