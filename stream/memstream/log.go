@@ -9,7 +9,9 @@ package memstream
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
@@ -112,4 +114,86 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	var last fence.Position
 	l.store.Update(tile, func(s *memfence.State) { last = s.Last() })
 	return last, nil
+}
+
+// maxDeadLetters is how many dead letters a tile keeps.
+const maxDeadLetters = 1000
+
+// DeadLetter implements stream.Log.
+func (l *Log) DeadLetter(ctx context.Context, p stream.Poison) error {
+	if err := guard.Call(ctx, "dead letter", p.Tile); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetCollected(p.Tile)
+	l.letters++
+	p.Fields, p.Letter = maps.Clone(p.Fields), strconv.Itoa(l.letters)
+	d := append(l.dead[p.Tile], p)
+	l.dead[p.Tile] = d[max(0, len(d)-maxDeadLetters):]
+	return nil
+}
+
+// DeadLetters implements stream.Log.
+func (l *Log) DeadLetters(ctx context.Context, tile fence.TileID) ([]stream.Poison, error) {
+	if err := guard.Call(ctx, "read dead letters", tile); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetCollected(tile)
+	letters := slices.Clone(l.dead[tile])
+	for i := range letters {
+		letters[i].Fields = maps.Clone(letters[i].Fields)
+	}
+	return letters, nil
+}
+
+// RemoveDeadLetter implements stream.Log.
+func (l *Log) RemoveDeadLetter(ctx context.Context, tile fence.TileID, letter string) (bool, error) {
+	if err := guard.Call(ctx, "remove dead letter", tile); err != nil {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	had := len(l.dead[tile])
+	l.dead[tile] = slices.DeleteFunc(l.dead[tile], func(p stream.Poison) bool { return p.Letter == letter })
+	return len(l.dead[tile]) < had, nil
+}
+
+var _ stream.Inspector = (*Log)(nil)
+
+// Stat implements stream.Inspector.
+func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, error) {
+	for _, t := range tiles {
+		if err := guard.Call(ctx, "stat", t); err != nil {
+			return nil, err
+		}
+	}
+	stats := make([]stream.Stat, len(tiles))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, t := range tiles {
+		l.forgetCollected(t)
+		st := stream.Stat{Tile: t, Owner: fence.Owner{Tile: t}, DeadLetters: len(l.dead[t])}
+		m := l.marksOf(t)
+		st.Marks, st.Trimmed = m.Marks, m.Trimmed
+		l.store.Update(t, func(s *memfence.State) {
+			if s.Owner.Present() {
+				st.Owner = s.Owner
+			}
+			st.Last, st.Entries, st.Memory = s.Last(), len(s.Entries), size(s)
+			if len(s.Entries) > 0 {
+				st.First = s.Entries[0].Seq
+			}
+			if s.Snapshot != nil {
+				st.HasSnapshot = true
+				st.Snapshot = stream.SnapshotHead{Position: s.Snapshot.Position, Tick: s.Snapshot.Tick,
+					Contact: s.Snapshot.Contact,
+					Taken:   s.Snapshot.Taken, Size: len(s.Snapshot.Blob)}
+			}
+		})
+		stats[i] = st
+	}
+	return stats, nil
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/fanouttest"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
@@ -89,4 +91,15 @@ func BenchmarkPublish(b *testing.B) {
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "messages/s")
 		})
 	}
+}
+
+func TestWorld(t *testing.T) {
+	t.Parallel()
+	var broker *memfanout.Broker
+	fencetest.RunWorld(t, true, func(_ *testing.T, w fence.World) fence.WorldKeeper {
+		if broker == nil || !w.ID.IsZero() { // a known ID begins a test
+			broker = memfanout.New()
+		}
+		return broker
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
@@ -171,4 +172,89 @@ func (f *Fanout) watch(ctx context.Context, up func(inForce bool)) {
 			}
 		}
 	}
+}
+
+// PublishPresence implements fanout.PresencePublisher: one write and one round trip, tried once. A *fence.ArgumentError
+// if a tile is zero, otherwise a *fence.StoreError.
+func (f *Fanout) PublishPresence(ctx context.Context, process uint64, tiles []fence.TileID) error {
+	for _, t := range tiles {
+		if err := guard.Tile(t); err != nil {
+			return err
+		}
+	}
+	if err := guard.Ended(ctx, "publish presence", 0); err != nil || len(tiles) == 0 {
+		return err
+	}
+	data := fanout.AppendPresence(nil, process)
+	err := f.send(ctx, len(tiles), func(i int) (string, []byte) { return f.prefix + PresenceSubject(tiles[i]), data })
+	if err != nil {
+		return hub.Failure("publish presence", tiles[0], err, refused(err))
+	}
+	return nil
+}
+
+// SubscribePresence implements fanout.PresenceSubscriber. A *fence.StoreError if the Fanout is closed. A message that
+// cannot be read is ignored.
+func (f *Fanout) SubscribePresence(tile fence.TileID, deliver func(process uint64)) (func(), error) {
+	if err := hub.Valid(tile, deliver); err != nil {
+		return nil, err
+	}
+	stopLocal := f.presence.Subscribe(tile, deliver)
+	s, err := f.retain(f.prefix+PresenceSubject(tile), func(data []byte) {
+		if process, ok := fanout.DecodePresence(data); ok {
+			f.presence.Publish(tile, process, len(data))
+		}
+	})
+	if err != nil {
+		stopLocal()
+		return nil, hub.Failure("subscribe to presence", tile, err, true)
+	}
+	release := sync.OnceFunc(func() { f.release(s) })
+	return func() {
+		stopLocal()
+		release()
+	}, nil
+}
+
+// Observer is what Observe calls. Each function is called one call at a time and must not block.
+type Observer struct {
+	Frame    func(tile fence.TileID, bytes int)      // a message of a tile
+	Presence func(tile fence.TileID, process uint64) // a process says that it hears the tile
+}
+
+// Observe reports the messages of all tiles until ctx ends, for tools that show what goes over the broker. It receives
+// all of them, so it is not for processes that serve players. A *fence.StoreError if the server cannot be reached or
+// refuses it.
+func (f *Fanout) Observe(ctx context.Context, o Observer) error {
+	failed := func(err error) error {
+		return &fence.StoreError{Op: "observe", Outcome: fence.ErrNotApplied, Err: err}
+	}
+	before := f.conn.LastError()
+	for subject, seen := range map[string]func(fence.TileID, []byte){
+		"tilefence.tile.*.frames": func(t fence.TileID, data []byte) { o.Frame(t, len(data)) },
+		"tilefence.tile.*.presence": func(t fence.TileID, data []byte) {
+			if process, ok := fanout.DecodePresence(data); ok {
+				o.Presence(t, process)
+			}
+		},
+	} {
+		sub, err := f.conn.Subscribe(f.prefix+subject, func(m *nats.Msg) {
+			name := strings.TrimPrefix(m.Subject, f.prefix)
+			if tile, err := fence.ParseTileID(strings.Split(name, ".")[2]); err == nil {
+				seen(tile, m.Data)
+			}
+		})
+		if err != nil {
+			return failed(err)
+		}
+		defer func() { _ = sub.Unsubscribe() }() // its errors are that it is closed already
+		if err := f.settle(ctx); err != nil {
+			return failed(err)
+		}
+		if err := f.refusal(before, f.prefix+subject); err != nil {
+			return failed(err)
+		}
+	}
+	<-ctx.Done()
+	return nil
 }
