@@ -8,6 +8,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/fencetest"
 )
 
 func TestConformance(t *testing.T) {
@@ -26,5 +27,16 @@ func TestJournalConformance(t *testing.T) {
 				require.True(t,
 					store.DamageEntry(tile, seq))
 			}}
+	})
+}
+
+func TestWorld(t *testing.T) {
+	t.Parallel()
+	var store *memcheckpoint.Store
+	fencetest.RunWorld(t, true, func(_ *testing.T, w fence.World) fence.WorldKeeper {
+		if store == nil || !w.ID.IsZero() { // a known ID begins a test
+			store = memcheckpoint.New()
+		}
+		return store
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
 	"github.com/tilefence/tilefence/checkpoint/sqlitecheckpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/fencetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -127,4 +128,14 @@ func TestOpenArguments(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = sqlitecheckpoint.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory.db"))
 	require.Error(t, err)
+}
+
+func TestWorldOfAFile(t *testing.T) {
+	var path string
+	fencetest.RunWorld(t, true, func(t *testing.T, w fence.World) fence.WorldKeeper {
+		if !w.ID.IsZero() { // a known ID begins a test
+			path = filepath.Join(t.TempDir(), "checkpoints.db")
+		}
+		return open(t, path)
+	})
 }
