@@ -69,7 +69,7 @@ func (f *feeder) each(b *testing.B, n int) {
 	require.NoError(b, g.Wait())
 }
 
-// counter passes messages on and tells when so many have been.
+// counter passes messages on and signals when so many have been.
 type counter struct {
 	fanout.Publisher
 	sent  atomic.Int64

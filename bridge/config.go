@@ -57,7 +57,7 @@ type tuning struct {
 	// at random.
 	RetryMin, RetryMax time.Duration
 
-	// What a Stats counts and the log tells, for tests.
+	// What a Stats counts and the log reports, for tests.
 	Dropped      func(dropInfo)       // an entry was not forwarded
 	DeadLettered func(deadLetterInfo) // a poison entry
 	Gap          func(gapInfo)        // an entry does not follow the one read before it

@@ -18,7 +18,7 @@ type cursor struct {
 	end fence.Position
 
 	// floor is the highest epoch ever seen in force. Nothing below it is forwarded, whatever the store
-	// says: after an unlucky failover the owner hash itself can go back. It does not go back by more than
+	// says: after an unlucky failover the owner hash itself can regress. It does not regress by more than
 	// fence.EpochLeap: then the floor was none, and has been repaired.
 	floor fence.Epoch
 
@@ -27,9 +27,9 @@ type cursor struct {
 	// sequence only, until a read shows the rest.
 	sent fence.Position
 
-	// told is that sent is what the mark says: this bridge has not handed anything over yet. A mark that is
+	// marked is that sent is what the mark says: this bridge has not handed anything over yet. A mark that is
 	// further above the head than a failover leaves it was written by others, and keeps nothing from being forwarded.
-	told bool
+	marked bool
 
 	// counted is what has been counted of entries after read: a failed publish takes back what came
 	// after it, and the next pass meets the same entries again. Nil but then.
@@ -67,7 +67,7 @@ func (c *cursor) forget() {
 
 // place is what a failed publish takes back.
 type place struct {
-	// read is the last sequence whose fate is settled: handed over, dropped or dead-lettered. Reading
+	// read is the last sequence that is dealt with: handed over, dropped or dead-lettered. Reading
 	// goes on after it, and it is what the watermarks say.
 	read  fence.Seq
 	last  fence.Position // the entry at read; zero if it is not known
@@ -124,7 +124,7 @@ func (c *cursor) regressed(chunk *stream.Chunk) bool {
 	case end.Seq > c.read:
 		return false
 	}
-	if c.told && c.sent.Seq > end.Seq+lookBack {
+	if c.marked && c.sent.Seq > end.Seq+lookBack {
 		c.sent = fence.Position{}
 	}
 	c.counted = nil

@@ -27,7 +27,7 @@
 //
 // If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
-// read, it goes back too, and forwards what a new owner has written in its place. So it does with a history that
+// read, it reads again from there, and forwards what a new owner has written in its place. So it does with a history that
 // was replaced while no bridge ran: the watermark has the position of the last entry forwarded, chain and all.
 //
 // # When a tile is read
@@ -69,7 +69,7 @@
 // read, within two [Config.HintedPoll], a read of healthy tiles then has 200 ms. With a publisher
 // whose errors know which messages were handed over (redisfanout's do) only the tiles concerned are tried again. What
 // was read and could not be published is forgotten and read again from the log, which is the buffer: the bridge's
-// memory is bounded by three passes (two of healthy tiles, one of failing ones), each of [Config.PassBytes] or one
+// memory is bounded by three passes (two of healthy tiles, one of failing ones), each of about 1 MiB or one
 // entry a tile, and the fence above is asked anew. Of a tile that fails only a few entries are read at a time. [Stats]
 // says meanwhile how much waits, and for how long.
 //

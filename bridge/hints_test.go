@@ -162,7 +162,7 @@ func TestAllHintsLost(t *testing.T) {
 		for _, id := range ids {
 			require.Equal(t, upTo(1, 2), r.pub.seqs(id))
 		}
-		require.Less(t, b.Stats().HintsMissed, uint64(300), "they are doubted as a whole")
+		require.Less(t, b.Stats().HintsMissed, uint64(300), "they are not relied on as a whole")
 	})
 }
 

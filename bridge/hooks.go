@@ -8,7 +8,7 @@ import (
 	"github.com/tilefence/tilefence/internal/enum"
 )
 
-// Hooks report what a Bridge does, beside what its Stats count and its log tells. Any of them may be nil. They are
+// Hooks report what a Bridge does, beside what its Stats count and its log reports. Any of them may be nil. They are
 // called one at a time from Run, and must not block: the next pass waits for them.
 type Hooks struct {
 	// Pass is called after each pass.
@@ -52,7 +52,7 @@ const (
 	// It was committed legitimately, just before a takeover, and reaches watchers as state.
 	superseded dropReason = iota + 1
 	// fenced: its epoch is the owner hash's, but below one this bridge has already seen. The store has
-	// gone back, and a newer owner exists.
+	// regressed, and a newer owner exists.
 	fenced
 	// unvouched: its epoch is above the current owner's, which no owner hash vouches for.
 	unvouched

@@ -188,7 +188,7 @@ func startProducer(t testing.TB, p production, took func([]receipt)) *producer {
 	return pr
 }
 
-// stop ends it, and returns when all it has committed is told.
+// stop ends it, and returns when all it has committed was read.
 func (p *producer) stop(t testing.TB) {
 	require.NoError(t, p.input.Close())
 	<-p.ended

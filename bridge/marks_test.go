@@ -180,7 +180,7 @@ func TestMarksInOneCall(t *testing.T) {
 	})
 }
 
-// TestTrimmedBeforeItWasRead: no bridge ran for longer than its lease. It is counted, told, and the bridge goes
+// TestTrimmedBeforeItWasRead: no bridge ran for longer than its lease. It is counted, logged, and the bridge goes
 // on with what there is.
 func TestTrimmedBeforeItWasRead(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
@@ -224,7 +224,7 @@ func TestTrimmedBeforeItWasRead(t *testing.T) {
 }
 
 // TestTrimmedWhileNoBridgeRan: the marks went with their lease, so that nothing says what was read. That entries are
-// gone is told once a tile all the same, also when the first pass is quicker than the first mark.
+// gone is reported once a tile all the same, also when the first pass is quicker than the first mark.
 func TestTrimmedWhileNoBridgeRan(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const tiles = 8

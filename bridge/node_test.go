@@ -93,7 +93,7 @@ func TestFanoutNodeDies(t *testing.T) {
 	require.Zero(t, b.Stats().Dropped.Total())
 }
 
-// unique drops what was sent again because nobody knew whether it had arrived.
+// unique drops what was sent again because its outcome was unknown.
 func unique(seqs []fence.Seq) []fence.Seq {
 	var out []fence.Seq
 	for _, s := range seqs {

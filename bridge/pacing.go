@@ -19,13 +19,13 @@ const (
 	// MinPoll, though not less often than every MaxPoll.
 	pollRate = 30_000
 
-	// hintDoubt is for how long a tile, or a group of tiles, is polled after its hints were missed.
-	hintDoubt = 30 * time.Second
+	// pollAfterMiss is for how long a tile, or a group of tiles, is polled after its hints were missed.
+	pollAfterMiss = 30 * time.Second
 
-	// Hints of a whole group are doubted when so many were missed within a HintedPoll, and these are at least
-	// one in doubtShare of those that came.
-	doubtMissed = 8
-	doubtShare  = 4
+	// Hints of a whole group are not relied on when so many were missed within a HintedPoll, and these are at least
+	// one in groupShare of those that came.
+	groupMisses = 8
+	groupShare  = 4
 )
 
 // pacer decides when tiles are read.
@@ -38,8 +38,8 @@ type pacer struct {
 
 // hintGroup is what is known of the hints of one group.
 type hintGroup struct {
-	up    bool
-	doubt time.Time // they are not relied on until then
+	up        bool
+	pollUntil time.Time // they are not relied on until then
 
 	since             time.Time // when counting began
 	announced, missed int
@@ -47,15 +47,15 @@ type hintGroup struct {
 
 // pace is when one tile is read.
 type pace struct {
-	group    int // of its hints
-	due      time.Time
-	interval time.Duration
-	lastSeen time.Time // of the last event
-	hinted   bool      // due was set with its hints in mind
-	flowing  bool      // counts in pacer.flowing
-	woken    bool      // since its last pass began
-	suspect  bool      // has had an entry that no hint has announced so far
-	doubt    time.Time // its hints are not relied on until then
+	group     int // of its hints
+	due       time.Time
+	interval  time.Duration
+	lastSeen  time.Time // of the last event
+	hinted    bool      // due was set with its hints in mind
+	flowing   bool      // counts in pacer.flowing
+	woken     bool      // since its last pass began
+	suspect   bool      // has had an entry that no hint has announced so far
+	pollUntil time.Time // its hints are not relied on until then
 }
 
 // missed is what a read says of the hints.
@@ -70,7 +70,7 @@ const (
 // relies reports whether the tile's hints are relied on.
 func (p *pacer) relies(t *pace, now time.Time) bool {
 	g := &p.groups[t.group]
-	return g.up && !now.Before(g.doubt) && !now.Before(t.doubt)
+	return g.up && !now.Before(g.pollUntil) && !now.Before(t.pollUntil)
 }
 
 // next sets when a tile is read again after a read that began at began and found so many entries, because of a hint
@@ -147,7 +147,7 @@ func (p *pacer) judge(t *pace, announced, found bool, now time.Time) missed {
 		g.announced++
 	case !t.hinted || !p.relies(t, now):
 	case suspect:
-		t.doubt = now.Add(hintDoubt)
+		t.pollUntil = now.Add(pollAfterMiss)
 		return g.miss(now, p.cfg.HintedPoll)
 	default:
 		t.suspect = found
@@ -161,10 +161,10 @@ func (g *hintGroup) miss(now time.Time, period time.Duration) missed {
 		g.since, g.announced, g.missed = now, 0, 0
 	}
 	g.missed++
-	if g.missed < doubtMissed || g.missed*doubtShare < g.announced {
+	if g.missed < groupMisses || g.missed*groupShare < g.announced {
 		return ofTile
 	}
-	g.doubt = now.Add(hintDoubt)
+	g.pollUntil = now.Add(pollAfterMiss)
 	return ofTheGroup
 }
 

@@ -60,11 +60,11 @@ func TestHintsAreReliedOn(t *testing.T) {
 	tile.woken = true
 	require.Equal(t, none, read(tile, 0, false), "it came")
 
-	for n := range doubtMissed {
+	for n := range groupMisses {
 		tile := &pace{hinted: true}
 		require.Equal(t, none, read(tile, 1, false))
 		want := ofTile
-		if n == doubtMissed-1 {
+		if n == groupMisses-1 {
 			want = ofTheGroup
 		}
 		require.Equal(t, want, read(tile, 0, false))
@@ -72,7 +72,7 @@ func TestHintsAreReliedOn(t *testing.T) {
 	}
 	require.True(t, p.hasten(tile, now.Add(-time.Hour)), "it waits for a hint that will not come")
 	require.False(t, p.relies(&pace{}, now))
-	now = now.Add(hintDoubt)
+	now = now.Add(pollAfterMiss)
 	require.True(t, p.relies(&pace{}, now))
 }
 

@@ -288,7 +288,7 @@ func (pt *part) settlePublished(n int, now time.Time, err error) {
 				pt.published.Earlier = append(pt.published.Earlier, pt.frames[i].position)
 			}
 		}
-		c.sent, c.told = last.position, false
+		c.sent, c.marked = last.position, false
 	}
 	if n < len(pt.frames) {
 		c.place = pt.frames[n].before

@@ -240,7 +240,7 @@ func (c *chaos) loseInstall(tile fence.TileID) {
 	c.commit(tile, c.epoch[tile], 1)
 }
 
-// trim takes a snapshot and removes what nobody needs.
+// trim takes a snapshot and removes what no consumer needs.
 func (c *chaos) trim(tile fence.TileID) {
 	if _, ok := c.mark(tile, bridgeAcked); !ok {
 		return // no bridge has said yet that it reads this tile

@@ -9,8 +9,8 @@ import (
 // jobsOf is how many jobs a lane has under way at most. While one pass publishes, another reads.
 var jobsOf = [lanes]int{passLane: 2, retryLane: 1, resumeLane: 1, markLane: 1, markRetryLane: 1}
 
-// run is the loop of a bridge: it begins jobs when they are due, on as many lanes as are free, and books what came of
-// them. Its goroutine alone touches the world; jobs get copies of what they need.
+// run is the loop of a bridge: it begins jobs when they are due, on as many lanes as are free, and books their
+// results. Its goroutine alone touches the world; jobs get copies of what they need.
 type run struct {
 	world    *world
 	inbox    *inbox

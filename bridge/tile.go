@@ -81,7 +81,7 @@ func (t *tile) resume(read fence.Seq, last fence.Position, now time.Time) {
 	if !last.IsZero() {
 		t.cursor.end = last
 	}
-	t.cursor.sent, t.cursor.told = t.cursor.end, true
+	t.cursor.sent, t.cursor.marked = t.cursor.end, true
 	t.marks.saved = read
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// attempt brings a tile's checkpoint up to date, tells the hooks, and schedules the next attempt. The
+// attempt brings a tile's checkpoint up to date, calls the hooks, and schedules the next attempt. The
 // caller holds the tile's busy token; attempt gives it back.
 func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
@@ -24,8 +24,8 @@ func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
 	return err
 }
 
-// settle ends an attempt, or a look that has shown that none is needed: it tells the hooks, gives the busy
-// token back and schedules the next one.
+// settle ends an attempt, or a look that has shown that none is needed: it calls the hooks, returns the
+// busy token and schedules the next one.
 func (c *Checkpointer) settle(t *tileState, stage Stage, err error) {
 	now := time.Now()
 	next, delay := c.waiting, c.cadence(t)
@@ -184,7 +184,7 @@ func (t *tileState) markWrite() stream.MarkWrite {
 	return stream.MarkWrite{Tile: t.id, Consumer: stream.Checkpointed, Seq: t.durable.Seq, Shown: t.durable.Epoch}
 }
 
-// wasMarked notes the answer to a mark. Being told to resync is no failure: the mark is in force, and what was
+// wasMarked notes the answer to a mark. An answer to resync is no failure: the mark is in force, and what was
 // trimmed is in a snapshot, which is all that a Checkpointer reads.
 func (t *tileState) wasMarked(at time.Time, err error) error {
 	if err != nil && !errors.Is(err, stream.ErrResync) {
@@ -200,7 +200,7 @@ func (c *Checkpointer) owesTruncate(t *tileState) bool {
 }
 
 // truncate removes from the journal what the store's own word covers, and nothing after it. A failure is
-// told, and made good by a later attempt; the checkpoint stands.
+// reported, and repaired by a later attempt; the checkpoint stands.
 func (c *Checkpointer) truncate(ctx context.Context, t *tileState) {
 	if !c.owesTruncate(t) {
 		return

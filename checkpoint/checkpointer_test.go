@@ -352,7 +352,7 @@ func TestARebaseThatNobodyServed(t *testing.T) {
 	})
 }
 
-// TestARebaseThatIsGone: a failover undoes a rebase that nobody served on, and the owner before it goes on. The
+// TestARebaseThatIsGone: a failover undoes a rebase that no owner served on, and the owner before it goes on. The
 // Checkpointer has not taken the rebase's epoch for one that was.
 func TestARebaseThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -386,7 +386,7 @@ func TestItTellsTheDurableEpoch(t *testing.T) {
 	})
 }
 
-// TestStoreAhead meets a checkpoint that somebody else wrote: the same one, a later one, and one of a
+// TestStoreAhead meets a checkpoint that another checkpointer wrote: the same one, a later one, and one of a
 // later epoch whose sequence the old epoch's loser had passed. None is a failure.
 func TestStoreAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

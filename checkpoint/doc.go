@@ -15,7 +15,7 @@
 //
 // # Guarantees
 //
-//   - A checkpoint never goes back: neither its epoch nor its sequence. The Store enforces it in the write
+//   - A checkpoint never regresses: neither its epoch nor its sequence. The Store enforces it in the write
 //     itself, so any number of Checkpointers may work on one tile.
 //   - What Get returns is whole: the blob matches the checksum the owner gave it. A snapshot that does not
 //     is never written.

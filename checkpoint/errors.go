@@ -29,8 +29,8 @@ type OlderError struct {
 }
 
 // Covers reports whether nothing is missing: what is stored is the presented position or a later one, as
-// when another checkpointer was faster. It is false in two cases that an operator should hear of: the
-// sequence of a higher epoch went back, or another history stands at the same numbers.
+// when another checkpointer was faster. It is false in two cases that an operator should know of: the
+// sequence regressed under a higher epoch, or another history stands at the same numbers.
 func (e *OlderError) Covers() bool { return covers(e.Stored, e.Presented) }
 
 func (e *OlderError) Error() string {
@@ -38,7 +38,7 @@ func (e *OlderError) Error() string {
 	switch {
 	case e.Covers():
 	case e.Presented.Epoch > e.Stored.Epoch:
-		why = "the sequence went back under a higher epoch"
+		why = "the sequence regressed under a higher epoch"
 	case e.Presented.Epoch == e.Stored.Epoch && e.Presented.Seq == e.Stored.Seq:
 		why = "another history stands at the same sequence"
 	}

@@ -132,7 +132,7 @@ func TestJournalTruncatedAfterRestart(t *testing.T) {
 	})
 }
 
-// TestJournalFails: a journal that cannot be truncated is told of and tried again with growing pauses, while
+// TestJournalFails: a journal that cannot be truncated is reported and tried again with growing pauses, while
 // checkpoints and watermarks go on, its own tile's too.
 func TestJournalFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -237,7 +237,7 @@ func TestErrorsSay(t *testing.T) {
 	for want, err := range map[string]error{
 		"is not older": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
 			Presented: at(2, 19, 1)},
-		"went back under a higher": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
+		"regressed under a higher": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
 			Presented: at(3, 19, 1)},
 		"another history stands": &checkpoint.OlderError{Tile: tile, Stored: at(2, 20, 1),
 			Presented: at(2, 20, 2)},

@@ -18,7 +18,7 @@ import (
 )
 
 // TestRacingCheckpointers runs two Checkpointers on the same tiles over a store that is slow, fails, and
-// loses answers, while the tiles play on and change owners. No checkpoint goes back, no watermark is
+// loses answers, while the tiles play on and change owners. No checkpoint regresses, no watermark is
 // ahead of its checkpoint (see watchedLog), and when the store has recovered all are up to date.
 func TestRacingCheckpointers(t *testing.T) {
 	source := seed.Of(t)
@@ -77,7 +77,7 @@ func TestRacingCheckpointers(t *testing.T) {
 }
 
 // TestLaggingCheckpointer runs a Checkpointer whose view of the tiles is old, by seconds or by whole epochs, as
-// after a failover to a replica that lags, next to one with the true view. What is stored never goes back,
+// after a failover to a replica that lags, next to one with the true view. What is stored never regresses,
 // is never a mixture, and is what the true view shows in the end; the old view truncates no journal past it.
 func TestLaggingCheckpointer(t *testing.T) {
 	source := seed.Of(t)

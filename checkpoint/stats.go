@@ -14,7 +14,7 @@ type Stats struct {
 
 	// Lag is the longest time any tile has gone without the store being known to hold its latest snapshot, and
 	// LagTile is that tile; zero without tiles. It is about one cadence when all is well. It also grows when
-	// attempts hang or there are too few of them, of which no hook tells.
+	// attempts hang or there are too few of them, which no hook reports.
 	Lag     time.Duration
 	LagTile fence.TileID
 

@@ -25,7 +25,7 @@ func TestIdleTilesShareRoundTrips(t *testing.T) {
 		ids := tiles(2000)
 		for i, id := range ids {
 			w.play(id, 1)
-			if i%4 == 0 { // nobody has owned it for a while
+			if i%4 == 0 { // it has had no owner for a while
 				w.fence.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 			}
 		}
@@ -107,7 +107,7 @@ func TestPlainLog(t *testing.T) {
 	})
 }
 
-// TestHeadsRefused: a user who may not read the heads of snapshots costs more, and misses nothing.
+// TestHeadsRefused: a user that may not read the heads of snapshots costs more, and misses nothing.
 func TestHeadsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -181,7 +181,7 @@ func TestCoordinationDown(t *testing.T) {
 }
 
 // TestResync lets the lease run out and the stream be trimmed. The store says so to the next mark, which is
-// no failure for somebody who reads snapshots.
+// no failure for a reader of snapshots.
 func TestResync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

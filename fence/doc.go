@@ -1,6 +1,6 @@
 // Package fence decides which process owns a tile, and refuses all others at the write itself.
 //
-// It is the ground floor: identifiers, the two seams an owner stands on, and their errors. It links no
+// It is the lowest layer: identifiers, the two back-end interfaces an owner uses, and their errors. It links no
 // driver and knows no geometry.
 //
 //	grant, err := authority.Claim(ctx, fence.Claim{Tile: tile, Contact: "10.0.0.7:7000", ID: fence.NewClaimID()})
@@ -9,8 +9,8 @@
 //
 // An Authority mints epochs, the fencing tokens: each higher than every earlier one of the tile, from one
 // conditional update of the tile's row. Back ends: pgfence, sqlitefence, memfence. A Store keeps what
-// owners commit, and takes nothing without an epoch. Back ends: redisfence, memfence. CommitFn is the
-// seam between a tick loop and the store.
+// owners commit, and takes nothing without an epoch. Back ends: redisfence, memfence. CommitFn
+// stands between a tick loop and the store.
 //
 // Most programs do not call this package's methods themselves: tile.TileProcessor does, by the rules
 // below. Use it directly to build another kind of owner.
@@ -26,9 +26,9 @@
 //
 // # What an owner has to do for it
 //
-// Keep a batch unchanged until its fate is known. Serve only after an install that all replicas have
+// Keep a batch unchanged until its outcome is known. Serve only after an install that all replicas have
 // confirmed. Ask the authority before standing down, and before installing again when the owner hash is
-// missing. Put kept batches back when the store is behind. Start over under a new epoch when the store
+// missing. Re-append kept batches when the store is behind. Start over under a new epoch when the store
 // has entries that were not replayed, and rebase when it holds another history. docs/protocol.md has the
 // reasons.
 //

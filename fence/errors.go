@@ -155,7 +155,7 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	if !e.Current.Held() {
-		return fmt.Sprintf("tile %s: %v: released at epoch %d, held by nobody", e.Tile, ErrLost, e.Current.Epoch)
+		return fmt.Sprintf("tile %s: %v: released at epoch %d, held by no process", e.Tile, ErrLost, e.Current.Epoch)
 	}
 	return fmt.Sprintf("tile %s: %v to %s at epoch %d", e.Tile, ErrLost, e.Current.Contact, e.Current.Epoch)
 }

@@ -54,7 +54,7 @@ func TestErrorsSayWhereToGo(t *testing.T) {
 	lost := &fence.LostError{Tile: 0x85283473fffffff, Current: fence.Grant{Epoch: 4, Contact: "b:7000"}}
 	require.EqualError(t, lost, "tile 85283473fffffff: claim lost to b:7000 at epoch 4")
 	lost.Current.Contact = ""
-	require.EqualError(t, lost, "tile 85283473fffffff: claim lost: released at epoch 4, held by nobody")
+	require.EqualError(t, lost, "tile 85283473fffffff: claim lost: released at epoch 4, held by no process")
 
 	unasked := &fence.StoreError{Op: "claim", Tile: 0x85283473fffffff, Outcome: fence.ErrNotApplied,
 		Err: context.Canceled}

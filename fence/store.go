@@ -98,8 +98,8 @@ type Receipt struct {
 	Replicas  int      // replicas known to hold it
 }
 
-// CommitFn commits one batch. It is the seam between a tile's tick loop and whatever stands before the
-// store: Store.Commit is one, and a wrapper that writes through to a durable log is another.
+// CommitFn commits one batch. It stands between a tile's tick loop and the store:
+// Store.Commit is one, and a wrapper that writes through to a durable log is another.
 //
 // Errors: a *RefusedError when the store refused it (nothing written; errors.Is tells ErrStale,
 // ErrReplay, ErrBehind, ErrForked and ErrNoOwner apart); an *UnconfirmedError when it is on the master but not

@@ -1,5 +1,5 @@
-// Package stream reads what was committed: the second floor, which bridge, checkpointer, relay and tile
-// owners stand on.
+// Package stream reads what was committed: the second layer, which bridge, checkpointer, relay and tile
+// owners use.
 //
 //	chunks, err := log.Read(ctx, []stream.Cursor{{Tile: tile, After: seq}}) // many tiles in one round trip
 //	history, err := stream.Recover(ctx, log, tile)                          // snapshot and tail, verified
@@ -17,7 +17,7 @@
 //   - Trim keeps every entry that a live consumer, or a recovery from the snapshot, can still need: the
 //     floor is the lowest of the snapshot, all watermarks, and what consumer groups have pending. A consumer
 //     that has stopped moving holds it only for its lease, and all of them only as long as the stream is within
-//     its bound. Who loses entries is named by the trim, and told by its own next mark.
+//     its bound. A trim names the consumers that lose entries, and their next mark says so.
 //
 // # Failures
 //

@@ -69,7 +69,7 @@ type Log interface {
 	// Mark moves watermarks and renews their leases, in as few round trips as the store allows; writes to one tile act
 	// in the order given. The answer has an error per write, nil where it is in force; it is nil if all are. Errors: a
 	// *ResyncError when entries after Seq are gone, each time until the consumer marks what is left; ErrTooManyMarks;
-	// a *fence.ArgumentError, which only its own write suffers. Across the jump of a rebase a consumer may be told to
+	// a *fence.ArgumentError, which only its own write suffers. Across the jump of a rebase a consumer may have to
 	// resync although it had seen all that was removed: it has to start from the snapshot there in any case.
 	Mark(ctx context.Context, writes []MarkWrite) []error
 
@@ -80,7 +80,7 @@ type Log interface {
 	// entry that any consumer group was given within the lease and has not acknowledged; floor and removal are one
 	// step. The entry at the floor stays, so that the last position can always be read. A mark not renewed for the
 	// lease is dropped and reported, and so are those that the memory bound costs; with an error the answer is what was
-	// done before it. A reply that gets lost takes that report with it, never the consumers' own: they are told by
+	// done before it. A reply that gets lost takes that report with it, never the consumers' own: they learn it from
 	// their next mark. Without a snapshot nothing is removed.
 	Trim(ctx context.Context, r TrimRequest) (Trimmed, error)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/tilefence/tilefence/internal/guard"
 )
 
-// Consumer names who moves a watermark: a kind, and for kinds of which there are many a member's name after a
+// Consumer names what moves a watermark: a kind, and for kinds of which there are many a member's name after a
 // colon. The trim floor is the lowest of all watermarks and the snapshot.
 type Consumer string
 
@@ -76,7 +76,7 @@ type MarkWrite struct {
 	Consumer Consumer
 	Seq      fence.Seq
 
-	// Rewind lets the mark go back. It is for a consumer that has seen the tile's history go back, after a
+	// Rewind lets the mark decrease. It is for a consumer that has seen the tile's history regress, after a
 	// failover, and reads again what was written in its place. Without it a lower sequence only renews the lease of
 	// the mark that is in force. A consumer with a name of its own may always set it.
 	//
@@ -88,8 +88,8 @@ type MarkWrite struct {
 	// what is of a lower one, for good, so an owner must not serve below it: see Trimmed.Shown.
 	Shown fence.Epoch
 
-	// Last is the position of the entry at Seq, if the consumer knows it. It is kept for BridgeAcked, and tells the
-	// next bridge whether the tile's history is still the one of which Seq was forwarded.
+	// Last is the position of the entry at Seq, if the consumer knows it. It is kept for BridgeAcked, so that the
+	// next bridge knows whether the tile's history is still the one of which Seq was forwarded.
 	Last fence.Position
 
 	// Release removes the mark, because the consumer leaves in good order: it holds nothing any more, and is not
@@ -144,7 +144,7 @@ type Mark struct {
 	Seq   fence.Seq // the consumer needs no entry at or below it
 	Moved int64     // store clock when it was last written, milliseconds since 1970
 
-	// Last is the position of the entry at Seq, if the consumer told it; see MarkWrite.Last.
+	// Last is the position of the entry at Seq, if the consumer reported it; see MarkWrite.Last.
 	Last fence.Position
 
 	// Silent is the store clock, milliseconds since 1970, at which a trim first found that the mark had not been
@@ -157,7 +157,7 @@ type TileMarks struct {
 	Tile    fence.TileID
 	Marks   map[Consumer]Mark
 	Trimmed fence.Seq   // the highest floor at which a trim removed entries: those below it are gone
-	Shown   fence.Epoch // the highest that any consumer has told, see MarkWrite.Shown
+	Shown   fence.Epoch // the highest that any consumer has reported, see MarkWrite.Shown
 	Err     error       // why this tile's could not be read although others' could
 }
 

@@ -34,7 +34,7 @@ type Stat struct {
 	Err error
 }
 
-// Floor is the sequence a trim would keep from now, and who holds it there: the consumer whose mark is the
+// Floor is the sequence a trim would keep from now, and what holds it there: the consumer whose mark is the
 // lowest, or empty when the snapshot is. Zero without a snapshot. It knows nothing of consumer groups,
 // nor of leases that have run out; Log.Trim judges those in the store.
 func (s *Stat) Floor() (seq fence.Seq, held Consumer) {

@@ -177,9 +177,9 @@ func answered(call func() error) error {
 	}
 }
 
-// testZombie lets an owner append as fast as it can while another seals the journal. What the first was told
-// yes is in the tail the second reads, nothing that it begins after the Seal has returned is answered
-// with yes, and nothing appears in the journal once the tail has been read.
+// testZombie lets an owner append as fast as it can while another seals the journal. What was acknowledged
+// to the first is in the tail the second reads, nothing that it begins after the Seal has returned is
+// acknowledged, and nothing appears in the journal once the tail has been read.
 func testZombie(t *testing.T, h JournalHarness) {
 	const rounds = 40
 	seal(t, h.Journal, tile, 1)
@@ -235,7 +235,7 @@ func testZombie(t *testing.T, h JournalHarness) {
 }
 
 // testSuccessors lets several processes take the tile from one another at random, each going on from the tail
-// it read. In the end the journal is one chain, and everything that anybody was told yes is in it.
+// it read. In the end the journal is one chain, and everything that was acknowledged is in it.
 func testSuccessors(t *testing.T, h JournalHarness) {
 	source := seed.Of(t)
 	const owners, terms = 4, 12
@@ -280,7 +280,7 @@ func (s *successors) term(ctx context.Context, j checkpoint.JournalStore, rng *r
 	epoch := fence.Epoch(s.epoch.Add(1))
 	err := answered(func() error { return j.Seal(ctx, s.tile, epoch) })
 	if errors.Is(err, fence.ErrStale) {
-		return nil // somebody was faster
+		return nil // another owner was faster
 	}
 	if err != nil {
 		return err

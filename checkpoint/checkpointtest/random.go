@@ -18,7 +18,7 @@ import (
 )
 
 // testRacing lets writers on both handles present positions of a climbing history in any order while
-// readers look on. No reader may see a checkpoint go back or a blob that does not match, and in the end
+// readers look on. No reader may see a checkpoint regress or a blob that does not match, and in the end
 // the highest is stored.
 func testRacing(t *testing.T, h Harness) {
 	source := seed.Of(t)
@@ -70,7 +70,7 @@ func testRacing(t *testing.T, h Harness) {
 	require.Equal(t, top, got.Position)
 }
 
-// watch reads until ctx is done and reports a checkpoint that goes back or cannot be read.
+// watch reads until ctx is done and reports a checkpoint that regresses or cannot be read.
 func watch(ctx context.Context, st checkpoint.Store) error {
 	var last fence.Position
 	for {

@@ -44,7 +44,7 @@
 // Chunks that no manifest names are deleted by a later Put of the tile (the first of each Store, any that
 // follows a chunked one, and one an hour), or by Collect. A chunk's key says which position its attempt
 // was for, and it is deleted only if a manifest at that position can never again be accepted: the
-// manifest in force is at or past it and names another attempt. Since manifests never go back, this holds
+// manifest in force is at or past it and names another attempt. Since manifests never regress, this holds
 // however late a delayed request arrives, and any number of writers may race.
 //
 // # How the journal is fenced
@@ -80,7 +80,7 @@
 // does, 3. A Truncate costs besides a read unit and a write unit for the head, and a read unit for each 4 KB
 // of journal it removes; on a tile without a journal it is the one read. A Seal is one write unit. A plain
 // write of the entry and a look at the head after it would cost half, but then a batch could appear in the
-// journal that its owner was told was refused.
+// journal although its owner was refused.
 //
 // # Concurrency and tests
 //

@@ -41,8 +41,8 @@ func isAppend(input any) bool {
 	return ok
 }
 
-// TestAppendAnswerLost loses the answers to appends: the SDK's retry is told what the first try was told, a
-// caller who gets no answer at all calls again, and each entry is there once.
+// TestAppendAnswerLost loses the answers to appends: the SDK's retry gets the answer of the first try, a
+// caller that gets no answer at all calls again, and each entry is there once.
 func TestAppendAnswerLost(t *testing.T) {
 	table := newTable(t)
 	for _, lost := range []error{&requestError{io.ErrUnexpectedEOF}, errKilled} {
@@ -79,7 +79,7 @@ func TestAppendAnswerLost(t *testing.T) {
 }
 
 // TestAppendAgainAfterSeal loses the answer to an append, and has the journal sealed for a successor before
-// the owner calls again. The entry is kept, and the successor's; the owner is told that it was replaced.
+// the owner calls again. The entry is kept, and the successor's; the owner learns that it was replaced.
 func TestAppendAgainAfterSeal(t *testing.T) {
 	table := newTable(t)
 	lost := false

@@ -30,7 +30,7 @@ func entryChunkPart(entry string, epoch fence.Epoch, index int) string {
 // isEntryPart tells an entry from a chunk.
 func isEntryPart(part string) bool { return len(part) == len(entryRoot)+16 }
 
-// journalHead is the item that says who may append to a tile's journal, and where.
+// journalHead is the item that says which owner may append to a tile's journal, and where.
 type journalHead struct {
 	checkpoint.JournalEnd
 	floor fence.Seq // entries at or below it may have been removed

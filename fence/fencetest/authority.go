@@ -1,5 +1,5 @@
-// Package fencetest holds the conformance suites of package fence's seams: RunAuthority for
-// fence.Authority and RunStore for fence.Store. A back end passes the suite of its seam, or it is not one.
+// Package fencetest holds the conformance suites of package fence's back-end interfaces: RunAuthority for
+// fence.Authority and RunStore for fence.Store. A back end passes the suite of its interface, or it is not one.
 // The suites are the contracts in the doc comments of package fence, as tests; each says how it is used
 // and what it takes.
 package fencetest

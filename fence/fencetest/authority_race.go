@@ -59,7 +59,7 @@ func contenders(tile fence.TileID, expected fence.Epoch) []fence.Claim {
 	return claims
 }
 
-// requireOneWinner wants one grant of epoch, and every loser told of it.
+// requireOneWinner wants one grant of epoch, and every loser refused with it.
 func requireOneWinner(t *testing.T, a fence.Authority, answers []answer, epoch fence.Epoch) fence.Grant {
 	t.Helper()
 	won := slices.IndexFunc(answers, func(a answer) bool { return a.err == nil })
@@ -129,7 +129,7 @@ type storm struct {
 
 	mu   sync.Mutex
 	wins []win
-	seen []sighting
+	seen []shown
 }
 
 type win struct {
@@ -137,8 +137,8 @@ type win struct {
 	began, ended int64
 }
 
-// sighting is a row shown to a caller that did not win it.
-type sighting struct {
+// shown is a row shown to a caller that did not win it.
+type shown struct {
 	row          fence.Grant
 	by           fence.ClaimID
 	began, ended int64
@@ -210,7 +210,7 @@ func (s *storm) record(t *testing.T, c fence.Claim, began int64, g fence.Grant, 
 	if err == nil && g.ID == c.ID {
 		s.wins = append(s.wins, win{g, began, ended})
 	} else {
-		s.seen = append(s.seen, sighting{g, c.ID, began, ended})
+		s.seen = append(s.seen, shown{g, c.ID, began, ended})
 	}
 	*known = g
 	return true

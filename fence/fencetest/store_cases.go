@@ -79,7 +79,7 @@ func commitTwin(s *scene) {
 	s.refuse(refresh, fence.ErrForked)
 	require.Equal(s, contactOf(1), s.owner().Contact)
 	s.repeat(install)
-	// Without an owner hash they cannot be told apart, and the owner that the authority names may install.
+	// Without an owner hash the store cannot distinguish them, and the owner that the authority names may install.
 	s.DropOwner(s.tile)
 	_, err := s.Store.Commit(s.Context(), twin)
 	require.NoError(s, err)
@@ -260,7 +260,7 @@ func ownerNever(s *scene) {
 	s.refuse(s.install(1, fence.Position{Epoch: 1, Seq: 5, Chain: 7}), fence.ErrBehind)
 }
 
-// ownerUnreadable: every writer is turned away from an owner hash that cannot be read, and told so.
+// ownerUnreadable: a write on an owner hash that cannot be read is refused, and the error says so.
 func ownerUnreadable(s *scene) {
 	if s.CorruptOwner == nil {
 		return

@@ -15,7 +15,7 @@ func TestAuthority(t *testing.T) {
 	fencetest.RunAuthority(t, func(*testing.T) fence.Authority { return memfence.NewAuthority() })
 }
 
-// Two hosts want one tile. The loser is told where the winner is; when the winner falls silent, the
+// Two hosts want one tile. The loser learns where the winner is; when the winner falls silent, the
 // loser takes over from the epoch it knows.
 func ExampleNewAuthority() {
 	ctx := context.Background()

@@ -9,8 +9,8 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 )
 
-// What Redis would do after a failover that lost the last batch, made by hand: the owner is told that the
-// store is behind, and puts the batch back.
+// What Redis would do after a failover that lost the last batch, made by hand: the owner is refused
+// because the store is behind, and re-appends the batch.
 func ExampleStore_Update() {
 	ctx := context.Background()
 	store := memfence.New()

@@ -248,7 +248,7 @@ func TestNumbersThatCannotBeStored(t *testing.T) {
 	require.Equal(t, []any{"invalid", "seq"}, reply)
 }
 
-// TestTheRevisionRises: a server that has this revision with another source refuses to be loaded. Whoever changes the
+// TestTheRevisionRises: a server that has this revision with another source refuses to be loaded. A change of the
 // sources raises Revision, and then the line in the file.
 func TestTheRevisionRises(t *testing.T) {
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestTheRevisionRises(t *testing.T) {
 	require.Equal(t, strings.TrimSpace(string(known)), head)
 }
 
-// TestAnEarlierReleaseMarksAndTrims: it tells no epoch, and is told none, beside one that does, while an upgrade rolls.
+// TestAnEarlierReleaseMarksAndTrims: it reports no epoch, and gets none, beside one that does, while an upgrade rolls.
 func TestAnEarlierReleaseMarksAndTrims(t *testing.T) {
 	t.Parallel()
 	_, client := newStore(t, nil)
@@ -314,7 +314,7 @@ func TestAnEarlierReleaseRebases(t *testing.T) {
 	require.Equal(t, "ok", rebase("3", "2/2/00000000000000ff"))
 }
 
-// TestForeignKeys: keys that hold something else are left alone, and the caller is told.
+// TestForeignKeys: keys that hold something else are left alone, and the error names them.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	store, client := newStore(t, nil)
@@ -391,7 +391,7 @@ func TestSnapshotOfHigherEpoch(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestStreamPastOwner: a stream that does not end where the owner hash says was written by somebody else.
+// TestStreamPastOwner: a stream that does not end where the owner hash says was written by another program.
 // The tile stops until it is rebased past it.
 func TestStreamPastOwner(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func replicaPaused(b *breakable) {
 		require.Less(b, time.Since(began), 4*time.Second)
 	}
 	require.Len(b, b.entries(tile), 2)
-	// Nobody waits for a replica who did not ask for one.
+	// A caller that asks for no replica waits for none.
 	plain := c
 	plain.Replicas = 0
 	r, err := store.Commit(b.Context(), plain)
@@ -58,7 +58,7 @@ func replicaPaused(b *breakable) {
 }
 
 // replicaFailed: a replica that the cluster has given up still is one of all replicas, since it may come
-// back and be promoted; unless the store is told to ignore it, and MinReplicas does not say otherwise.
+// back and be promoted; unless IgnoreFailedReplicas is set, and MinReplicas does not say otherwise.
 func replicaFailed(b *breakable) {
 	lenient := b.open(&redisfence.Config{IgnoreFailedReplicas: true, AllowNoReplicas: true})
 	atLeastOne := b.open(&redisfence.Config{IgnoreFailedReplicas: true, MinReplicas: 1})
@@ -173,7 +173,7 @@ func masterKilled(b *breakable) {
 }
 
 // aloneConfirmsNothing: a commit that all replicas are to have is not confirmed by a master without any, unless
-// the store is told that the shard is meant to have none.
+// AllowNoReplicas says that the shard is meant to have none.
 func (b *breakable) aloneConfirmsNothing(tile fence.TileID, last fence.Position) fence.Position {
 	b.Helper()
 	c := follow(tile, 1, last)

@@ -82,8 +82,8 @@ func holePausedMaster(b *breakable) {
 			require.Equal(b, "b:1", refused.Current.Contact)
 			continue
 		}
-		// The living owner whose commit was answered OK goes on, is told that the stream is behind, and puts
-		// it back; the one that was not presents it again.
+		// The living owner whose commit was answered OK goes on, is refused because the stream is
+		// behind, and re-appends it; the one that was not presents it again.
 		if answers[i] == nil {
 			_, err := b.store.Commit(b.Context(), follow(c.Tile, 1, c.Next()))
 			var refused *fence.RefusedError
@@ -100,7 +100,7 @@ func holePausedMaster(b *breakable) {
 }
 
 // holeLinkCut: a replica that lost its link before an install, and is promoted after it, brings back the
-// epoch before it. An install that asks for all replicas is not confirmed then, and its owner serves nobody.
+// epoch before it. An install that asks for all replicas is not confirmed then, and its owner does not serve.
 func holeLinkCut(b *breakable) {
 	careless := b.open(&redisfence.Config{IgnoreFailedReplicas: true, AllowNoReplicas: true})
 	tile, _ := b.founded()
@@ -144,7 +144,7 @@ func holeLinkCut(b *breakable) {
 		require.NoError(b, err)
 		require.Equal(b, fence.Epoch(1), owner.Epoch, "the hole did not show")
 		b.settle(follow(c.Tile, 1, c.Next())) // the former owner is accepted again
-		// The new owner finds that somebody older went on, though it had been told it was installed.
+		// The new owner finds that an older owner went on, though its install was answered.
 		_, err = b.store.Commit(b.Context(), installs[i])
 		require.ErrorIs(b, err, fence.ErrReplay)
 	}

@@ -80,7 +80,7 @@ func (b *breakable) more(progress func() int64, n int64) {
 	waittest.Until(b, func() bool { return progress() >= from+n }, time.Minute, time.Millisecond)
 }
 
-// loadReplicaPaused: calls that wait for a replica which sleeps hold up each other, and nobody else.
+// loadReplicaPaused: calls that wait for a replica which sleeps delay each other, and no other call.
 func loadReplicaPaused(b *breakable) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: b.stack.CoordAddrs, ReadTimeout: 2 * time.Minute,
 		ContextTimeoutEnabled: true})
@@ -91,7 +91,7 @@ func loadReplicaPaused(b *breakable) {
 	master, replica := b.serving(tile)
 	tiles := b.foundedOn(master.Addr(), 22)
 	waits, gathers, others := tiles[0], tiles[1], tiles[2:]
-	_, err = store.Owner(b.Context(), tile) // so that nobody asks the replica where the masters are
+	_, err = store.Owner(b.Context(), tile) // so that no client asks the replica where the masters are
 	require.NoError(b, err)
 	b.pause(replica)
 
@@ -174,7 +174,7 @@ func loadSlotsMigrated(b *breakable) {
 	b.verify(owners)
 }
 
-// outcome is what a call was told.
+// outcome is the answer to a call.
 type outcome struct {
 	commit  fence.Commit
 	receipt fence.Receipt
@@ -182,7 +182,7 @@ type outcome struct {
 }
 
 // loadMasterKilled: a master is killed while 1,000 calls on 200 tiles are on their way to it, and some of
-// their callers leave. What each was told is true of the stream that the promoted replica has.
+// their callers leave. Each answer is true of the stream that the promoted replica has.
 func loadMasterKilled(b *breakable) {
 	seed := uint64(time.Now().UnixNano())
 	b.Logf("seed %d", seed)
@@ -240,7 +240,7 @@ func loadMasterKilled(b *breakable) {
 	b.await("the killed master is back, as a replica", b.whole)
 }
 
-// agree checks what calls were told against the streams: confirmed is there, not applied and refused is
+// agree checks the answers against the streams: confirmed is there, not applied and refused is
 // not, and the rest may be either.
 func (b *breakable) agree(outcomes []outcome) map[string]int {
 	b.Helper()

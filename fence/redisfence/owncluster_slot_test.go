@@ -34,13 +34,13 @@ func slotMigrated(b *breakable) {
 	for i, key := range []string{k.Owner, k.Stream, k.Snapshot} {
 		m.move(key)
 		if i < 2 {
-			// Some keys here and some there: nobody may write, and nothing is lost by trying.
+			// Some keys here and some there: no owner may write, and nothing is lost by trying.
 			_, err := b.store.Commit(b.Context(), follow(tile, 1, last))
 			require.ErrorIs(b, err, fence.ErrUnknownOutcome)
 		}
 	}
 	commit(0) // all of them there: the client is sent after them
-	// Nobody can be asked to confirm on a slot that moves, so the commit goes through and says so.
+	// No replica can be asked to confirm on a slot that moves, so the commit goes through and says so.
 	c := follow(tile, 1, last)
 	c.Replicas = fence.AllReplicas
 	_, err = b.store.Commit(b.Context(), c)

@@ -59,7 +59,7 @@ func TestSlowTopologyReload(t *testing.T) {
 		var log strings.Builder
 		store, err := redisfence.New(client, &redisfence.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
-		require.Error(t, store.Load(t.Context()), "nobody listens")
+		require.Error(t, store.Load(t.Context()), "no server listens")
 		require.Equal(t, test.slow, strings.Contains(log.String(), "ClusterStateReloadInterval"), "%s: %s", test.name,
 			log.String())
 		require.NoError(t, client.Close())
@@ -94,8 +94,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestSentOnce: a server takes a call and is gone before it answers. Nobody knows what became of it, and
-// the client library has not lost that by trying again where nobody listens.
+// TestSentOnce: a server takes a call and is gone before it answers. Its outcome is unknown, and
+// the client library has not hidden that by trying again where no server listens.
 func TestSentOnce(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]redisfence.Config{"pipelined": {}, "one-by-one": {Unpipelined: true}} {

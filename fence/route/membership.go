@@ -7,7 +7,7 @@ import (
 	"github.com/tilefence/tilefence/internal/enum"
 )
 
-// Membership tells the processes of a group which of them are alive, and carries what owners announce into the
+// Membership reports to the processes of a group which of them are alive, and carries what owners announce into the
 // tables of all members. Implementations are safe for concurrent use.
 type Membership interface {
 	// Run takes part until ctx is done, then notifies the others that it leaves, and returns nil. It owns

@@ -208,7 +208,7 @@ func (r *Router) learnFromStore(s *shard, said note) note {
 	return said
 }
 
-// Correct tells the router that the process at contact wrong does not own now.Tile, or cannot be reached.
+// Correct reports that the process at contact wrong does not own now.Tile, or cannot be reached.
 // now is the owner that process named; an empty contact or a zero epoch when it knew none. The next Route
 // of this tile does not answer wrong again until another source, or a later announcement, names it.
 func (r *Router) Correct(wrong string, now Entry) {

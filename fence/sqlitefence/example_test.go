@@ -9,7 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence/sqlitefence"
 )
 
-// A tile is claimed, given up, and claimed by somebody else. The second owner has a higher epoch, so that
+// A tile is claimed, given up, and claimed by another process. The second owner has a higher epoch, so that
 // whatever the first one may still send is refused.
 func ExampleOpen() {
 	ctx := context.Background()

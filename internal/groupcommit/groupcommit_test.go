@@ -114,8 +114,8 @@ func TestLaneGathers(t *testing.T) {
 	}
 }
 
-// TestLaneLeave: who leaves while it waits was not sent, who leaves while it is under way does not know,
-// and neither of them disturbs the others.
+// TestLaneLeave: a caller that leaves while it waits was not sent; one that leaves while its request is under way has an
+// unknown outcome; neither disturbs the others.
 func TestLaneLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad(2, 1000)
@@ -187,7 +187,7 @@ func TestLanePatience(t *testing.T) {
 	})
 }
 
-// TestLaneStress: many callers, some of them impatient; nobody is forgotten, and no goroutine is left.
+// TestLaneStress: many callers, some of them impatient; no request is forgotten, and no goroutine is left.
 func TestLaneStress(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	seed := uint64(time.Now().UnixNano())

@@ -115,6 +115,6 @@ func (l *Library) on(ctx context.Context, node *redis.Client) (revision int64, d
 
 // Missing reports whether a function was not run because its library is not there.
 func Missing(err error) bool {
-	// The one place where Redis gives no error code of its own for a case that must be told apart.
+	// The one place where Redis gives no error code of its own for a case that must be distinguished.
 	return err != nil && strings.HasPrefix(err.Error(), "ERR Function not found")
 }

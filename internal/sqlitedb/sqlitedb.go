@@ -22,7 +22,7 @@
 //
 // A DB is safe for concurrent use. It has one connection, and calls take turns: SQLite has one writer at a time,
 // and a database in memory lives in its connection. The connection never sees a context that can end, since an
-// interrupted statement would leave it in doubt. A ctx that ends is noticed while a call waits for its turn, and
+// interrupted statement would leave its state unknown. A ctx that ends is noticed while a call waits for its turn, and
 // within some milliseconds while it waits for another process; a transaction that has begun is carried through.
 package sqlitedb
 

@@ -239,7 +239,7 @@ func TestHinterLastFlush(t *testing.T) {
 	})
 }
 
-// TestHinterLosesNothingAtItsEnd: a hint that was given before Run was told to end is sent, whatever Run was
+// TestHinterLosesNothingAtItsEnd: a hint that was given before the end of Run is sent, whatever Run was
 // at.
 func TestHinterLosesNothingAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,7 +33,7 @@ import (
 // lifetime of owner hashes: they are dropped, and made to expire, by calls.
 const lifetime = time.Hour
 
-// side is one of the two implementations that must not be told apart.
+// side is one of the two implementations that must not differ.
 type side struct {
 	store  fence.Store
 	log    stream.Log

@@ -14,7 +14,7 @@ import (
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
 
-// A reader recovers a tile, and then trims what nobody needs any more.
+// A reader recovers a tile, and then trims what no consumer needs any more.
 func Example() {
 	ctx := context.Background()
 	client := redis.NewClusterClient(redisfence.Options("127.0.0.1:7000", "127.0.0.1:7001"))

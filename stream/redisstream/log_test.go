@@ -126,7 +126,7 @@ func TestLog(t *testing.T) {
 }
 
 // TestATrimThatBreaksOffIsTold: the server refuses a command in the midst of a trim, which undoes nothing that the trim
-// has done. What it has removed is told all the same.
+// has done. What it has removed is reported all the same.
 func TestATrimThatBreaksOffIsTold(t *testing.T) {
 	store, log, client := open(t)
 	tile := fence.TileID(rand.Uint64())

@@ -193,7 +193,7 @@ func edited(t *testing.T, old, replacement string) (*redisfence.Store, *redisstr
 		}))
 	})
 	client.AddHook(renamed{library: name})
-	// Unpipelined: calls through a lane would pass by the hook.
+	// Unpipelined: pipelined calls would pass by the hook.
 	functions, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute, AllowNoPersistence: true,
 		Unpipelined: true})
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ func (s *scene) expireOne(
 	return answers[0]
 }
 
-// quiet makes a tile that may go: its last entry is in its snapshot, and nobody owns it.
+// quiet makes a tile that may go: its last entry is in its snapshot, and it has no owner.
 func (s *scene) quiet() fence.Position {
 	s.Helper()
 	s.save(s.commit(1, 3)[2])

@@ -90,7 +90,7 @@ func markTurns(s *scene) {
 	require.EqualValues(s, 9, s.marks()[relay].Seq)
 }
 
-// markRelease: who leaves in good order holds nothing, is not reported, and makes room.
+// markRelease: a consumer that leaves in good order holds nothing, is not reported, and makes room.
 func markRelease(s *scene) {
 	s.save(s.commit(1, 9)[8])
 	s.mark(relay, 2)
@@ -168,10 +168,10 @@ func markFull(s *scene) {
 	another := stream.RelayMember("another")
 	require.ErrorIs(s, s.markErr(s.Context(), s.tile, another, 5), stream.ErrTooManyMarks)
 	s.another().mark(another, 1)
-	// Who is expired makes room.
+	// A consumer that is expired makes room.
 	s.AgeMarks(s.tile, 2*lease)
 	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))
-	s.trim(stream.Trimmed{Floor: 4, Removed: 1, Held: stream.BridgeAcked}) // notes who is silent
+	s.trim(stream.Trimmed{Floor: 4, Removed: 1, Held: stream.BridgeAcked}) // notes which are silent
 	require.ErrorIs(s, s.markErr(s.Context(), s.tile, another, 5), stream.ErrTooManyMarks)
 	s.AgeMarks(s.tile, lease/2+time.Second)
 	require.Nil(s, s.Log.Mark(s.Context(), writes[:16]))

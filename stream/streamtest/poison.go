@@ -158,7 +158,7 @@ func poisonRecover(s *scene) {
 	var corrupt *fence.CorruptError
 	require.ErrorAs(s, err, &corrupt)
 	require.EqualValues(s, 3, corrupt.At.Seq)
-	// Once the owner hash is gone too, nobody can say where the tile ends.
+	// Once the owner hash is gone too, nothing says where the tile ends.
 	s.DropOwner(s.tile)
 	_, err = s.Log.Last(s.Context(), s.tile)
 	require.ErrorIs(s, err, fence.ErrCorrupt)

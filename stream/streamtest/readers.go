@@ -18,7 +18,7 @@ import (
 //
 //   - A reader that was answered nil to a mark can read on from there without a gap, until a trim names it or a
 //     failover forgets the mark. The only exceptions are a position that is no longer in the history, and a rebase.
-//   - A reader that is told to resync has lost something.
+//   - A reader that has to resync has lost something.
 //   - A trim removes exactly what is below the floor, the floor is the lowest of the snapshot and the marks that are
 //     left, and a pending entry of a group holds it for its lease.
 //   - Only marks older than the lease expire, and all of them do; only the lowest marks are evicted, none as far as the
@@ -191,7 +191,7 @@ func (p *play) takeover() error {
 	return p.commit(1)
 }
 
-// only is an error of the store; what the answer says to a reader nobody reads.
+// only is an error of the store; what the answer says to a reader is ignored.
 func only(errs []error) error {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, stream.ErrResync) {

@@ -80,7 +80,7 @@ func (p *play) mark(r *reader, lost bool) error {
 	return err
 }
 
-// write writes a mark, and judges what is in force then and what its writer is told: nil, or to resync.
+// write writes a mark, and judges what is in force then and the answer to its writer: nil, or to resync.
 func (p *play) write(w *stream.MarkWrite) (answer, err error) {
 	before, err := p.marks()
 	if err != nil {
@@ -311,7 +311,7 @@ func (p *play) floorRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Ma
 // groupsKept: an entry that a group was given within the lease stays, unless the bound took it.
 func (p *play) groupsKept(t *stream.Trimmed, before []fence.Entry) error {
 	if slices.Contains(t.Evicted, stream.ConsumerGroup) {
-		p.groups = nil // which of them, nobody says
+		p.groups = nil // which of them, the store does not say
 		return nil
 	}
 	for _, g := range p.groups {
@@ -326,7 +326,7 @@ func (p *play) groupsKept(t *stream.Trimmed, before []fence.Entry) error {
 }
 
 // trimmedRight: the lowest floor that removed all that was removed is remembered, and never sinks. A trim visits the
-// marks it evicts, from the lowest, and then its floor; where a group was held nobody outside the store knows.
+// marks it evicts, from the lowest, and then its floor; where a group was held, only the store knows.
 func (p *play) trimmedRight(t *stream.Trimmed, marks map[stream.Consumer]stream.Mark, before,
 	after []fence.Entry) error {
 	m, err := p.marks()
@@ -374,7 +374,7 @@ func (p *play) recovers() error {
 	return nil
 }
 
-// quiesce lets every reader come to the end, and then trims all that nobody needs.
+// quiesce lets every reader come to the end, and then trims all that no reader needs.
 func (p *play) quiesce() error {
 	if err := p.commit(1); err != nil {
 		return err

@@ -35,7 +35,7 @@ func recoverRows(s *scene) {
 		s.requireEntries(entries[e.Seq:], r.Entries)
 		require.Equal(s, s.last, r.Position)
 	}
-	// Whether somebody owns the tile does not matter.
+	// Whether the tile has an owner does not matter.
 	s.DropOwner(s.tile)
 	require.Equal(s, r, s.recover())
 }
@@ -95,7 +95,7 @@ func recoverWhileWritten(s *scene) {
 				}
 				r, err := stream.Recover(s.Context(), s.Log, s.tile)
 				if errors.Is(err, stream.ErrGap) {
-					continue // more snapshots than attempts: the caller is told
+					continue // more snapshots than attempts: the caller gets an error
 				}
 				if !assert.NoError(s, err) {
 					return

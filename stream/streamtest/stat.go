@@ -64,7 +64,7 @@ func statRows(s *scene) {
 	require.Equal(s, s.last, st.Last)
 }
 
-// statMany: many tiles come back in the order asked; damage to one is told with it.
+// statMany: many tiles come back in the order asked; damage to one is reported with it.
 func statMany(s *scene) {
 	s.commit(1, 1)
 	asked := []fence.TileID{newTile(), s.tile, newTile(), s.tile}

@@ -75,7 +75,7 @@ func markClimbs(s *scene) {
 		require.Equal(s, step.want, s.marks()[stream.BridgeAcked].Seq)
 	}
 	require.EqualValues(s, 10, s.marks()[stream.BridgePending].Seq, "the other marks stay")
-	// Who may mark need not own anything: the tile has no owner and no stream.
+	// A consumer need not own anything: the tile has no owner and no stream.
 	require.Empty(s, s.read(0, 0).Entries)
 }
 
@@ -84,7 +84,7 @@ func trimTies(s *scene) {
 	for _, c := range consumers() {
 		s.mark(c, 5)
 	}
-	s.trim(stream.Trimmed{Floor: 5, Removed: 4}) // as far as the snapshot: nobody holds it
+	s.trim(stream.Trimmed{Floor: 5, Removed: 4}) // as far as the snapshot: no consumer holds it
 	s.save(s.read(8, 1).Entries[0])
 	for i, c := range consumers() {
 		s.trim(stream.Trimmed{Floor: 5, Held: c})
@@ -168,7 +168,7 @@ func trimGroupLease(s *scene) {
 	s.mark(relay, 9)
 	s.trim(stream.Trimmed{Floor: 6, Removed: 4, Held: stream.ConsumerGroup,
 		Expired: []stream.Consumer{stream.ConsumerGroup}})
-	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup}) // told once
+	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup}) // reported once
 	s.AgeGroups(s.tile, lease/2)
 	s.trim(stream.Trimmed{Floor: 6, Held: stream.ConsumerGroup})
 	s.AgeGroups(s.tile, lease)

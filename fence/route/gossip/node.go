@@ -27,7 +27,7 @@ const (
 	retransmitMult = 4
 	packetSize     = 1400 // bytes of UDP payload
 
-	// toTheDead is how long memberlist remembers a dead member, in probe intervals. Meanwhile it tells that member,
+	// toTheDead is how long memberlist remembers a dead member, in probe intervals. Meanwhile it notifies that member,
 	// which can refute it, and a member that has not heard of the death cannot bring it back: all learn of it within
 	// a few intervals of gossip. Longer is worse: memberlist counts the remembered dead among the members that could
 	// confirm a suspicion. In a small group that had three members die or leave, the next death would be detected six

@@ -301,8 +301,8 @@ func TestStrangers(t *testing.T) {
 	}, routetest.Patience, 10*time.Millisecond)
 }
 
-// TestTilesGoWithTheirMember: what a member announced is forgotten when it has gone, although one of those who stay,
-// which forgets nothing, goes on telling the others.
+// TestTilesGoWithTheirMember: what a member announced is forgotten when it has gone, although a member that stays
+// and forgets nothing goes on announcing it.
 func TestTilesGoWithTheirMember(t *testing.T) {
 	t.Parallel()
 	n := newNetwork()

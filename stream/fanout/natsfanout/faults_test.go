@@ -22,7 +22,7 @@ import (
 )
 
 // TestNodeDies: a subscriber and then a publisher lose their node, go to another one by themselves, which the cluster
-// has told them of, and say so.
+// has named, and report it.
 func TestNodeDies(t *testing.T) {
 	cluster := natstest.StartCluster(t, 3, nil)
 	log := &buffer{}

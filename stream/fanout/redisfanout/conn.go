@@ -220,7 +220,7 @@ func (k *conn) lose(c *channel, err error) {
 	k.s.poke()
 }
 
-// answered strikes the first such command off, and is false if it was never sent. The caller holds
+// answered removes the first such command, and is false if it was never sent. The caller holds
 // session.mu.
 func (k *conn) answered(cmd command) bool {
 	i := slices.Index(k.asked, cmd)

@@ -116,7 +116,7 @@ func TestBadHintsAreIgnored(t *testing.T) {
 }
 
 // TestHintsTellWhetherTheyArrive: a node that hangs takes its groups down and no others, both for the
-// subscriber and for the publisher, who knows which hints got through; and all come back.
+// subscriber and for the publisher, which knows which hints got through; and all come back.
 func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	c := startCluster(t)
 	cfg := redisfanout.Config{Timeout: 500 * time.Millisecond}.With(
@@ -155,8 +155,8 @@ func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	require.Equal(t, []bool{true}, up.history(), "the groups of the other node noticed nothing")
 }
 
-// TestEveryLossOfHintsIsTold: connections are cut over and over; after each the subscriber is told so,
-// even if it is back before anybody could look.
+// TestEveryLossOfHintsIsTold: connections are cut over and over; after each the subscriber is notified,
+// even if the connection is back at once.
 func TestEveryLossOfHintsIsTold(t *testing.T) {
 	addrs := stacktest.Fanout(t)
 	client := newClient(t, addrs)
@@ -187,7 +187,7 @@ func TestEveryLossOfHintsIsTold(t *testing.T) {
 	}
 }
 
-// TestHintsWithoutServers: subscribing waits for nobody, and publishing says that nothing was sent.
+// TestHintsWithoutServers: subscribing waits for no server, and publishing says that nothing was sent.
 func TestHintsWithoutServers(t *testing.T) {
 	f := open(t, newClient(t, []string{"127.0.0.1:1"}), nil)
 	ups := make(chan bool, 10)

@@ -114,7 +114,7 @@ func (s *session) upOf(c *channel) <-chan struct{} {
 	return c.up
 }
 
-// stateOf tells whether a channel is in force, how often it has been lost, and two channels of which one
+// stateOf reports whether a channel is in force, how often it has been lost, and two channels of which one
 // will be closed when either changes.
 func (s *session) stateOf(c *channel) (inForce bool, lost int, up, changed <-chan struct{}) {
 	s.mu.Lock()

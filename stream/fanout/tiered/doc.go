@@ -10,7 +10,7 @@
 // Every bridge and every relay of a deployment uses it, over the same two tiers; a relay that does not is safe too, but
 // keeps the tiles it watches on the ordinary tier. Each tier's client belongs to one Fanout.
 //
-// # Who decides
+// # Which process decides
 //
 // Each publisher decides for the tiles it publishes; there is nothing to agree on, nothing is announced, and nothing is
 // stored. That is safe because subscribers always listen on both tiers, which costs one idle subscription more for each

@@ -166,7 +166,7 @@ func (m *merge) stop() {
 	}
 }
 
-// begun is a moment on the monotonic clock. By the wall clock, one that is put back would carry a tile for long.
+// begun is a moment on the monotonic clock. By the wall clock, one that is stepped back would carry a tile for long.
 var begun = time.Now()
 
 // hears reports whether the broker carries the tile, as far as this subscription knows.
