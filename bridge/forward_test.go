@@ -29,7 +29,7 @@ func TestForwardsWhatWasCommitted(t *testing.T) {
 		s := b.Stats()
 		require.EqualValues(t, 7, s.Batches)
 		require.Equal(t, 2, s.Tiles)
-		require.Zero(t, s.Dropped.Total())
+		require.Zero(t, s.Dropped)
 		require.Zero(t, s.Gaps)
 		require.Less(t, s.Lag, 200*time.Millisecond)
 	})

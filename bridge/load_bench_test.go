@@ -173,12 +173,12 @@ func BenchmarkKeepUp(b *testing.B) {
 	s := openServers(b)
 	node, err := s.coord.MasterForKey(b.Context(), fence.KeysOf(1).Stream)
 	require.NoError(b, err)
-	sink, err := redisOf(b, stacktest.Fanout(b)).MasterForKey(b.Context(), fanout.Channel(1))
+	sink, err := redisOf(b, stacktest.Fanout(b)).MasterForKey(b.Context(), fence.World{}.Channel(1))
 	require.NoError(b, err)
 	slots := redisOf(b, stacktest.Fanout(b))
 	ids := randomTiles(500, func(id fence.TileID) bool {
 		n, err1 := s.coord.MasterForKey(b.Context(), fence.KeysOf(id).Stream)
-		f, err2 := slots.MasterForKey(b.Context(), fanout.Channel(id))
+		f, err2 := slots.MasterForKey(b.Context(), fence.World{}.Channel(id))
 		require.NoError(b, err1)
 		require.NoError(b, err2)
 		return n.Options().Addr == node.Options().Addr && f.Options().Addr == sink.Options().Addr

@@ -186,9 +186,6 @@ type Drops struct {
 	Superseded, Fenced, Unvouched, Repeated uint64
 }
 
-// Total is the number of entries dropped for any reason.
-func (d Drops) Total() uint64 { return d.Superseded + d.Fenced + d.Unvouched + d.Repeated }
-
 func (d *Drops) count(r dropReason) {
 	switch r {
 	case superseded:

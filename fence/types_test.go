@@ -88,7 +88,7 @@ func TestKeysShareASlot(t *testing.T) {
 	require.Equal(t, fence.Keys{Owner: "{tile:85283473fffffff}:owner", Stream: "{tile:85283473fffffff}:stream",
 		Snapshot: "{tile:85283473fffffff}:snapshot", Marks: "{tile:85283473fffffff}:marks",
 		Dead: "{tile:85283473fffffff}:dead"}, k)
-	k = fence.World{Name: "a-world-whose-name-has-32-letters"[:fence.MaxWorld]}.Keys(0xffffffffffffffff)
+	k = fence.World{Name: "a-world-whose-name-has-32-letters"[:32]}.Keys(0xffffffffffffffff)
 	require.Equal(t, "a-world-whose-name-has-32-letter:{tile:ffffffffffffffff}:owner", k.Owner)
 	require.Equal(t, "a-world-whose-name-has-32-letter:{tile:ffffffffffffffff}:dead", k.Dead)
 }

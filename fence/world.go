@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// MaxWorld is how many bytes the name of a world has at most.
-const MaxWorld = 32
+// maxName is how many bytes the name of a world has at most.
+const maxName = 32
 
 // World names a deployment: a game, or one of its stages. Worlds may share servers and never mix. The name of a world
 // begins every key and channel that its processes use; the ID tells two worlds of one name apart.
@@ -26,7 +26,7 @@ const MaxWorld = 32
 //
 // The zero World has no name: its keys are those of deployments from before there were worlds.
 type World struct {
-	// Name is up to MaxWorld lower-case letters, digits and hyphens, the first a letter; or empty.
+	// Name is up to 32 lower-case letters, digits and hyphens, the first a letter; or empty.
 	Name string
 	// ID is minted once, by the authority of the world. Zero: not known, as in a process that has no authority.
 	ID WorldID
@@ -65,7 +65,7 @@ func ParseWorldID(s string) (WorldID, error) {
 func (w World) Validate() error {
 	for i, r := range w.Name {
 		letter := 'a' <= r && r <= 'z'
-		if i >= MaxWorld || !letter && (i == 0 || r != '-' && (r < '0' || '9' < r)) {
+		if i >= maxName || !letter && (i == 0 || r != '-' && (r < '0' || '9' < r)) {
 			return argument("World", w.Name,
 				"up to 32 lower-case letters, digits and hyphens, the first a letter, or an empty name")
 		}
@@ -158,7 +158,7 @@ func KeysOf(t TileID) Keys { return World{}.Keys(t) }
 
 // Keys returns the keys of a tile in the world. The hash tag is that of the tile alone.
 func (w World) Keys(t TileID) Keys {
-	var room [len("{tile:ffffffffffffffff}:") + MaxWorld + 1]byte
+	var room [len("{tile:ffffffffffffffff}:") + maxName + 1]byte
 	b := room[:0]
 	if w.Name != "" {
 		b = append(append(b, w.Name...), ':')

@@ -10,6 +10,9 @@ import (
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
+// Revision is the revision of the function library.
+const Revision = revision
+
 // PipelineCommit adds to a pipeline what Store.Commit sends.
 func (s *Store) PipelineCommit(ctx context.Context, pipe redis.Pipeliner, c *fence.Commit) *redis.Cmd {
 	renew := c.Install || c.Refresh() || s.renewals.due(c.Tile)

@@ -11,9 +11,9 @@ import (
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
-// Revision is the revision of the function library this package carries. It rises with every change of
+// revision is the revision of the function library this package carries. It rises with every change of
 // the Lua sources; a store that has a higher one is left alone.
-const Revision = 14
+const revision = 14
 
 // LibraryName is the name of the function library. It holds the wire contract's major version, so that
 // two releases can run side by side.
@@ -25,7 +25,7 @@ var sources embed.FS
 // Library is the source of the function library, as FUNCTION LOAD takes it.
 func Library() string { return library.Text }
 
-var library = redislib.New(LibraryName, Revision, "tilefence_revision_v1", sources,
+var library = redislib.New(LibraryName, revision, "tilefence_revision_v1", sources,
 	"prelude", "commit", "rebase", "snapshot", "mark", "trim", "expire", "register")
 
 // Load puts the function library on every master, and checks that all servers, masters and replicas, keep what they are

@@ -179,7 +179,8 @@ func settingsEviction(b *breakable) {
 }
 
 // settingsPersistence: a server that would come back empty from a restart is refused, master or replica, also one with
-// RDB files alone, unless the configuration says that none is meant to keep anything. What is switched off later is found.
+// RDB files alone, unless the configuration says that none is meant to keep anything. What is switched off later is
+// found.
 func settingsPersistence(b *breakable) {
 	careful, err := redisfence.New(b.client, nil)
 	require.NoError(b, err)

@@ -70,7 +70,7 @@ type shard struct {
 // note is what the router knows of a tile besides its table.
 type note struct {
 	owner Entry  // empty contact: not known
-	from  Source // what named the owner
+	from  source // what named the owner
 	at    time.Time
 
 	floor fence.Epoch // gossip of lower epochs was found wrong
@@ -110,7 +110,7 @@ func (r *Router) shard(id fence.TileID) *shard {
 func (r *Router) Route(ctx context.Context, id fence.TileID) (contact string, err error) {
 	s := r.shard(id)
 	heard, _ := r.table.Lookup(id)
-	from := SourceGossip
+	from := sourceGossip
 	contact = heard.Contact
 	if s.noted.Load() > 0 {
 		contact, from = s.recall(id, heard, r.maxAge)
@@ -118,30 +118,30 @@ func (r *Router) Route(ctx context.Context, id fence.TileID) (contact string, er
 	if contact == "" {
 		return r.ask(ctx, s, id)
 	}
-	if from != SourceStore && r.known != nil && !r.known(contact) {
+	if from != sourceStore && r.known != nil && !r.known(contact) {
 		if contact, err = r.Confirmed(ctx, id); err != nil {
 			return "", err
 		}
-		from = SourceStore
+		from = sourceStore
 	}
 	s.counts.answers[from].Add(1)
 	return contact, nil
 }
 
 // recall chooses between gossip's answer and the tile's note. Either may be missing.
-func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (contact string, from Source) {
+func (s *shard) recall(id fence.TileID, heard Entry, maxAge time.Duration) (contact string, from source) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, noted := s.notes.Get(id)
 	if !noted {
-		return heard.Contact, SourceGossip
+		return heard.Contact, sourceGossip
 	}
 	if n.believed(heard, maxAge) {
 		return n.owner.Contact, n.from
 	}
 	if n.trusts(heard) {
 		s.forget(id)
-		return heard.Contact, SourceGossip
+		return heard.Contact, sourceGossip
 	}
 	return "", 0
 }
@@ -181,7 +181,7 @@ func (r *Router) ask(ctx context.Context, s *shard, id fence.TileID) (string, er
 	if err != nil {
 		return "", err
 	}
-	said := note{owner: owner, from: SourceStore, at: asked}
+	said := note{owner: owner, from: sourceStore, at: asked}
 	believed := r.learnFromStore(s, said)
 	s.counts.answers[believed.from].Add(1)
 	return believed.owner.Contact, nil
@@ -226,7 +226,7 @@ func (r *Router) Correct(wrong string, now Entry) {
 	if named := now.Held() && now.Contact != wrong && now.Epoch > 0; named && now.Epoch >= latest &&
 		!(n.trusts(heard) && heard.Epoch == now.Epoch) && // gossip knows
 		!(heard.Epoch == now.Epoch && !heard.Held()) { // and has given it up
-		n = note{owner: now, from: SourceRedirect, at: time.Now(), floor: max(n.floor, now.Epoch)}
+		n = note{owner: now, from: sourceRedirect, at: time.Now(), floor: max(n.floor, now.Epoch)}
 	}
 	if n.floor == 0 && !n.owner.Held() {
 		s.forget(now.Tile)
@@ -247,7 +247,7 @@ func (s *shard) discredit(n *note, heard Entry, wrong string) {
 		s.counts.stale[n.from].Add(1)
 		n.owner = Entry{}
 	case gossip:
-		s.counts.stale[SourceGossip].Add(1)
+		s.counts.stale[sourceGossip].Add(1)
 	}
 	if gossip {
 		n.floor = heard.Epoch + 1

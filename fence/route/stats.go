@@ -1,27 +1,16 @@
 package route
 
-import (
-	"log/slog"
-	"sync/atomic"
+import "sync/atomic"
 
-	"github.com/tilefence/tilefence/internal/enum"
-)
-
-// Source is where an answer came from.
-type Source uint8
+// source is where an answer came from.
+type source uint8
 
 // The sources, in the order in which a Router asks them.
 const (
-	SourceGossip   Source = 1 // the table
-	SourceStore    Source = 2 // the owner hash, just read or remembered
-	SourceRedirect Source = 3 // a process that did not own the tile
+	sourceGossip   source = 1 // the table
+	sourceStore    source = 2 // the owner hash, just read or remembered
+	sourceRedirect source = 3 // a process that did not own the tile
 )
-
-// String returns "gossip", "store" or "redirect".
-func (s Source) String() string { return enum.Name(s, "source", "gossip", "store", "redirect") }
-
-// LogValue implements slog.LogValuer with the form of String.
-func (s Source) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Stats counts what a router did since it was made.
 type Stats struct {
@@ -39,7 +28,7 @@ type SourceStats struct {
 }
 
 type counters struct {
-	answers, stale  [SourceRedirect + 1]atomic.Uint64
+	answers, stale  [sourceRedirect + 1]atomic.Uint64
 	reads, failures atomic.Uint64
 	unread          atomic.Uint64
 }
@@ -47,11 +36,11 @@ type counters struct {
 // Stats returns the counts. They are read one after the other, so they may differ by what is going on.
 func (r *Router) Stats() Stats {
 	var total Stats
-	sources := [...]*SourceStats{SourceGossip: &total.Gossip, SourceStore: &total.Store,
-		SourceRedirect: &total.Redirect}
+	sources := [...]*SourceStats{sourceGossip: &total.Gossip, sourceStore: &total.Store,
+		sourceRedirect: &total.Redirect}
 	for i := range r.shards {
 		c := &r.shards[i].counts
-		for from := SourceGossip; from <= SourceRedirect; from++ {
+		for from := sourceGossip; from <= sourceRedirect; from++ {
 			sources[from].Answers += c.answers[from].Load()
 			sources[from].Stale += c.stale[from].Load()
 		}

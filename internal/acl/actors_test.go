@@ -17,7 +17,6 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
@@ -209,7 +208,7 @@ func TestWhatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, -1, coordination.admin.PTTL(t.Context(), k.Stream).Val())
 
-	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"spublish", fanout.Channel(tile), "forged"})
+	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"spublish", fence.World{}.Channel(tile), "forged"})
 	requireRefused(t, delivery.as(t, "bridge"), "bridge", []any{"spublish", "{tile:1}:other", "forged"})
 	requireRefused(t, delivery.as(t, "bridge"), "bridge", []any{"set", "a", "b"})
 }

@@ -91,7 +91,7 @@ func TestSharingUnderItsUsers(t *testing.T) {
 // TestWhatIsRefusedOnFanout: what an actor has no business with is NOPERM there, too.
 func TestWhatIsRefusedOnFanout(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
-	frames, hints := fanout.Channel(7), fanout.HintChannel(3)
+	frames, hints := fence.World{}.Channel(7), fanout.HintChannel(3)
 	list, others := redisshare.Key("bridge-x"), redisshare.Key("checkpoint-x")
 	for actor, commands := range map[string][][]any{
 		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames},
@@ -125,5 +125,5 @@ func TestCountingSubscribers(t *testing.T) {
 		require.NoError(t, err, actor)
 		require.Equal(t, []int{0, 0}, counts)
 	}
-	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"pubsub", "shardnumsub", fanout.Channel(7)})
+	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"pubsub", "shardnumsub", fence.World{}.Channel(7)})
 }

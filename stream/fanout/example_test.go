@@ -25,7 +25,7 @@ func Example() {
 	}
 	defer stop()
 	sent, err := broker.Publish(ctx, []fanout.Message{{Tile: tile, Data: []byte("a frame")}})
-	fmt.Println(sent, err, <-got, fanout.Channel(tile))
+	fmt.Println(sent, err, <-got, fence.World{}.Channel(tile))
 	// Output: 1 <nil> a frame {tile:85283083fffffff}:frames
 }
 

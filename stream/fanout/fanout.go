@@ -92,9 +92,6 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, tile fence.TileID, deliver func(data []byte)) (stop func(), err error)
 }
 
-// Channel is the name of a tile's channel. It is part of the wire contract (docs/wire.md).
-func Channel(t fence.TileID) string { return fence.World{}.Channel(t) }
-
 // Audience is implemented by a back end that can count its subscribers.
 type Audience interface {
 	// Audience returns how many processes are subscribed to each tile's channel. It costs a few round trips,

@@ -14,6 +14,12 @@ func (f *Fanout) Quickly() *Fanout {
 	return f
 }
 
+// Subject is the name of a tile's subject.
+var Subject = subjectOf
+
+// WorldSubject is where processes ask for the world.
+const WorldSubject = worldSubject
+
 // Tuning are the settings that only tests change.
 type Tuning = tuning
 

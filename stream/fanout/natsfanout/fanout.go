@@ -16,14 +16,14 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/internal/hub"
 )
 
-// Subject is the name of a tile's subject. It is part of the wire contract (docs/wire.md).
-func Subject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".frames" }
+// subjectOf is the name of a tile's subject. It is part of the wire contract (docs/wire.md).
+func subjectOf(t fence.TileID) string { return "tilefence.tile." + t.String() + ".frames" }
 
-// HintSubject is the name of a hint group's subject. It is part of the wire contract (docs/wire.md).
-func HintSubject(group int) string { return "tilefence.hints." + strconv.Itoa(group) }
+// hintSubject is the name of a hint group's subject. It is part of the wire contract (docs/wire.md).
+func hintSubject(group int) string { return "tilefence.hints." + strconv.Itoa(group) }
 
-// PresenceSubject is the name of a tile's subject for presence. It is part of the wire contract (docs/wire.md).
-func PresenceSubject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".presence" }
+// presenceSubject is the name of a tile's subject for presence. It is part of the wire contract (docs/wire.md).
+func presenceSubject(t fence.TileID) string { return "tilefence.tile." + t.String() + ".presence" }
 
 // prefixOf begins the subjects of a world.
 func prefixOf(w fence.World) string {
@@ -34,7 +34,7 @@ func prefixOf(w fence.World) string {
 }
 
 // subject is the subject of a tile.
-func (f *Fanout) subject(t fence.TileID) string { return f.prefix + Subject(t) }
+func (f *Fanout) subject(t fence.TileID) string { return f.prefix + subjectOf(t) }
 
 // incoming is how many messages of all subscriptions may wait between the connection and the subscriptions' own
 // buffers. They are passed on without waiting for anything, so it only bridges the scheduler's pauses.

@@ -37,7 +37,7 @@ func (f *Fanout) PublishHints(ctx context.Context, tiles []fence.TileID) error {
 		return err
 	}
 	err = f.send(ctx, len(messages), func(i int) (string, []byte) {
-		return f.prefix + HintSubject(messages[i].Group), messages[i].Encode()
+		return f.prefix + hintSubject(messages[i].Group), messages[i].Encode()
 	})
 	return f.local.PublishedHints(tiles, all(len(tiles), err), refused)
 }

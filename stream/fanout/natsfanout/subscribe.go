@@ -132,7 +132,7 @@ func (f *Fanout) SubscribeHints(group int, deliver func([]fence.TileID), up func
 		return nil, err
 	}
 	stopLocal := f.local.Hints.Subscribe(group, deliver)
-	s, err := f.retain(f.prefix+HintSubject(group), func(data []byte) { f.local.HintMessage(group, data) })
+	s, err := f.retain(f.prefix+hintSubject(group), func(data []byte) { f.local.HintMessage(group, data) })
 	if err != nil {
 		stopLocal()
 		return nil, hub.Failure("subscribe to hints", 0, err, true)
@@ -186,7 +186,7 @@ func (f *Fanout) PublishPresence(ctx context.Context, process uint64, tiles []fe
 		return err
 	}
 	data := fanout.AppendPresence(nil, process)
-	err := f.send(ctx, len(tiles), func(i int) (string, []byte) { return f.prefix + PresenceSubject(tiles[i]), data })
+	err := f.send(ctx, len(tiles), func(i int) (string, []byte) { return f.prefix + presenceSubject(tiles[i]), data })
 	if err != nil {
 		return hub.Failure("publish presence", tiles[0], err, refused(err))
 	}
@@ -200,7 +200,7 @@ func (f *Fanout) SubscribePresence(tile fence.TileID, deliver func(process uint6
 		return nil, err
 	}
 	stopLocal := f.presence.Subscribe(tile, deliver)
-	s, err := f.retain(f.prefix+PresenceSubject(tile), func(data []byte) {
+	s, err := f.retain(f.prefix+presenceSubject(tile), func(data []byte) {
 		if process, ok := fanout.DecodePresence(data); ok {
 			f.presence.Publish(tile, process, len(data))
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// WorldSubject is the name of the subject on which the processes of a world are asked for its ID. They answer on a
+// worldSubject is the name of the subject on which the processes of a world are asked for its ID. They answer on a
 // subject below it. It is part of the wire contract (docs/wire.md).
-const WorldSubject = "tilefence.world"
+const worldSubject = "tilefence.world"
 
 const (
 	worldWindow  = 200 * time.Millisecond // for the answers: many round trips
@@ -78,8 +78,8 @@ func (f *Fanout) adopt(id fence.WorldID) error {
 	}
 	answer := []byte(id.String())
 	// One of a queue group gets the question: so a world answers once, however many processes it has.
-	_, err := f.conn.QueueSubscribe(f.prefix+WorldSubject, id.String(), func(m *nats.Msg) {
-		if strings.HasPrefix(m.Reply, f.prefix+WorldSubject+".") { // the question must not choose any other subject
+	_, err := f.conn.QueueSubscribe(f.prefix+worldSubject, id.String(), func(m *nats.Msg) {
+		if strings.HasPrefix(m.Reply, f.prefix+worldSubject+".") { // the question must not choose any other subject
 			_ = f.conn.Publish(m.Reply, answer) // a lost answer is asked for again
 		}
 	})
@@ -100,7 +100,7 @@ func (f *Fanout) ask(ctx context.Context, w fence.World) error {
 		return notAsked(errNotConnected)
 	}
 	answers := make(chan *nats.Msg, worldAnswers)
-	subject := f.prefix + WorldSubject
+	subject := f.prefix + worldSubject
 	inbox := subject + "." + rand.Text()
 	connection, before := f.conn.Stats().Reconnects, f.conn.LastError()
 	sub, err := f.conn.ChanSubscribe(inbox, answers)
@@ -169,7 +169,7 @@ func (f *Fanout) collect(ctx context.Context, w fence.World, answers <-chan *nat
 			}
 			found := fence.World{Name: f.cfg.World.Name, ID: id}
 			err = w.Compare("NATS at "+f.conn.ConnectedUrlRedacted(),
-				"the processes that answer on subject "+f.prefix+WorldSubject, found)
+				"the processes that answer on subject "+f.prefix+worldSubject, found)
 			if err != nil {
 				return err
 			}
@@ -181,5 +181,5 @@ func (f *Fanout) collect(ctx context.Context, w fence.World, answers <-chan *nat
 // the answer to others, as a process that may only read leaves a record.
 func (f *Fanout) mayNotAnswer(err error) bool {
 	return errors.Is(err, nats.ErrPermissionViolation) &&
-		strings.Contains(err.Error(), `Subscription to "`+f.prefix+WorldSubject+`"`)
+		strings.Contains(err.Error(), `Subscription to "`+f.prefix+worldSubject+`"`)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -32,7 +33,7 @@ func BenchmarkPublish(b *testing.B) {
 		b.Run(fmt.Sprintf("raw/%d", n), func(b *testing.B) {
 			byNode := map[*redis.Client][]string{}
 			for i := range messages {
-				channel := fanout.Channel(messages[i].Tile)
+				channel := fence.World{}.Channel(messages[i].Tile)
 				node, err := client.MasterForKey(b.Context(), channel)
 				require.NoError(b, err)
 				byNode[node] = append(byNode[node], channel)
@@ -111,7 +112,7 @@ func BenchmarkNode(b *testing.B) {
 					require.NoError(b, err)
 					defer stop()
 				}
-				node, err := client.MasterForKey(b.Context(), fanout.Channel(tile))
+				node, err := client.MasterForKey(b.Context(), fence.World{}.Channel(tile))
 				require.NoError(b, err)
 				data := make([]byte, size)
 				used := nodeCPU(b, node)

@@ -65,7 +65,7 @@ func (c *ownCluster) slotsOf(i int) (first, last int) {
 func (c *ownCluster) tileOn(first, last int) fence.TileID {
 	for {
 		tile := anyTile()
-		slot, err := c.nodes[0].ClusterKeySlot(c.t.Context(), fanout.Channel(tile)).Result()
+		slot, err := c.nodes[0].ClusterKeySlot(c.t.Context(), fence.World{}.Channel(tile)).Result()
 		require.NoError(c.t, err)
 		if int(slot) >= first && int(slot) <= last {
 			return tile
@@ -204,7 +204,7 @@ func TestReaderCannotGrow(t *testing.T) {
 	}
 	total := uint64(rounds * len(messages))
 	waittest.Until(t, func() bool { return f.Stats().Received == total }, patience, time.Millisecond)
-	node, err := client.MasterForKey(t.Context(), fanout.Channel(tile))
+	node, err := client.MasterForKey(t.Context(), fence.World{}.Channel(tile))
 	require.NoError(t, err)
 	require.Less(t, outputBuffers(t, node), 1<<20, "Redis holds nothing for us")
 	close(release)

@@ -28,13 +28,6 @@ type Config struct {
 	// 20,000,000.
 	Bytes int
 
-	// Interval is how often a publisher looks at its tiles, and how often a subscriber says that it hears a tile on
-	// the broker. It must be the same in all processes. Default 500 ms.
-	Interval time.Duration
-
-	// Cooldown is how long a tile stays below half of the bounds before it moves back. Default 30 s.
-	Cooldown time.Duration
-
 	// Logger receives what an operator must know. Nil means slog.Default().
 	Logger *slog.Logger
 
@@ -46,6 +39,13 @@ type Config struct {
 
 // tuning are settings that only tests change.
 type tuning struct {
+	// Interval is how often a publisher looks at its tiles, and how often a subscriber says that it hears a tile on
+	// the broker. It is the same in all processes. Default 500 ms.
+	Interval time.Duration
+
+	// Cooldown is how long a tile stays below half of the bounds before it moves back. Default 30 s.
+	Cooldown time.Duration
+
 	// Overlap is how long both tiers carry a tile at least before one is left. It exceeds any delay of a message on
 	// either tier.
 	Overlap time.Duration
@@ -114,9 +114,10 @@ func (c *Config) withDefaults() (Config, error) {
 	var s setting.Check
 	s.Number("Subscribers", &out.Subscribers, 64)
 	s.Number("Bytes", &out.Bytes, 20_000_000)
-	s.Duration("Interval", &out.Interval, 500*time.Millisecond)
-	out.tuning.Overlap = cmp.Or(out.tuning.Overlap, 2*time.Second)
-	s.Duration("Cooldown", &out.Cooldown, 30*time.Second)
+	t := &out.tuning
+	t.Interval = cmp.Or(t.Interval, 500*time.Millisecond)
+	t.Cooldown = cmp.Or(t.Cooldown, 30*time.Second)
+	t.Overlap = cmp.Or(t.Overlap, 2*time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err
 }

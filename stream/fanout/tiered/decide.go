@@ -109,7 +109,7 @@ func (f *Fanout) due(now time.Time) {
 	if p.looked.IsZero() {
 		p.looked = now
 	}
-	if now.Sub(p.looked) < f.cfg.Interval {
+	if now.Sub(p.looked) < f.cfg.tuning.Interval {
 		return
 	}
 	p.looking = true
@@ -188,7 +188,7 @@ func (f *Fanout) decide(t *tile, now time.Time) (MoveInfo, bool) {
 		if cool && t.failing.IsZero() {
 			return f.set(t, Ordinary, now, reasonCool)
 		}
-		if !cool && f.heard(t, now) && (t.counted || t.fails(now, f.cfg.Interval)) {
+		if !cool && f.heard(t, now) && (t.counted || t.fails(now, f.cfg.tuning.Interval)) {
 			return f.set(t, Broker, now, reasonHeard)
 		}
 	case Broker:
@@ -210,7 +210,7 @@ func (f *Fanout) measure(t *tile, now time.Time) (hot, cool bool) {
 		t.hot = now
 	}
 	hot = t.counted && t.idle == 0 && (t.audience >= f.cfg.Subscribers || load >= f.cfg.Bytes)
-	return hot, now.Sub(t.hot) >= f.cfg.Cooldown
+	return hot, now.Sub(t.hot) >= f.cfg.tuning.Cooldown
 }
 
 // set changes the state of a tile. The caller holds publishing.mu.
@@ -235,7 +235,7 @@ func (f *Fanout) fall(t *tile, now time.Time, reason string) (MoveInfo, bool) {
 // hearing is how many processes lately said that they hear the tile on the broker. The caller holds publishing.mu.
 func (f *Fanout) hearing(t *tile, now time.Time) int {
 	for process, said := range t.present {
-		if now.Sub(said) >= freshFor*f.cfg.Interval {
+		if now.Sub(said) >= freshFor*f.cfg.tuning.Interval {
 			delete(t.present, process)
 		}
 	}
@@ -257,7 +257,7 @@ func (f *Fanout) route(t *tile, now, looked time.Time) State {
 	switch {
 	case t.state == Both && now.Before(t.resume):
 		return Ordinary
-	case t.state == Broker && now.Sub(looked) >= 2*freshFor*f.cfg.Interval:
+	case t.state == Broker && now.Sub(looked) >= 2*freshFor*f.cfg.tuning.Interval:
 		return Both
 	}
 	return t.state
@@ -317,7 +317,7 @@ func (f *Fanout) brokerFailed(id fence.TileID) {
 			m, moved = f.fall(t, now, reasonDown)
 		}
 		clear(t.present) // each has to be heard anew
-		t.resume = now.Add(freshFor * f.cfg.Interval)
+		t.resume = now.Add(freshFor * f.cfg.tuning.Interval)
 		t.since = t.resume
 	}
 	f.pub.mu.Unlock()
@@ -356,5 +356,5 @@ func (f *Fanout) brokerSuffices(id fence.TileID) bool {
 	}
 	now := time.Now()
 	present := f.hearing(t, now)
-	return present > 0 && (present >= t.audience || t.fails(now, f.cfg.Interval))
+	return present > 0 && (present >= t.audience || t.fails(now, f.cfg.tuning.Interval))
 }

@@ -16,9 +16,9 @@
 // stored. That is safe because subscribers always listen on both tiers, which costs one idle subscription more for each
 // tile. Two bridges that see the same tile differently, as while a tile changes its bridge, both reach every relay.
 //
-// Every [Config.Interval] a publisher compares two figures of each tile it publishes with their bounds: the processes
+// Every 500 ms a publisher compares two figures of each tile it publishes with their bounds: the processes
 // subscribed to it ([fanout.Audience] of the ordinary tier), and the bytes per second they are sent together. A tile at
-// one of the bounds moves to the broker; one that has stayed below half of both for [Config.Cooldown] moves back. A
+// one of the bounds moves to the broker; one that has stayed below half of both for 30 s moves back. A
 // publisher that restarts begins with every tile on the ordinary tier.
 //
 // # A move
@@ -35,8 +35,8 @@
 //
 // There is no other way: a tier is left only after 2 s during which both carried everything. A broker that has
 // failed is left alone for three intervals, and the 2 s begin when it is tried again. A subscriber that
-// hears a tile on the broker says so there ([fanout.PresencePublisher]) every Interval; three intervals without it, and
-// the publisher assumes that it does not.
+// hears a tile on the broker says so there ([fanout.PresencePublisher]) every 500 ms; three such intervals without it,
+// and the publisher assumes that it does not.
 //
 // # Order
 //

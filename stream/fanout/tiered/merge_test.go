@@ -113,7 +113,7 @@ func TestHandedInBoth(t *testing.T) {
 		for i := range m {
 			require.False(t, failed.Handed[i])
 		}
-		time.Sleep(settings().Interval)
+		time.Sleep(interval)
 		_, err = bridge.Publish(t.Context(), m)
 		require.ErrorAs(t, err, &failed)
 		require.True(t, failed.Handed[0], "the ordinary tier is down; those who hear the broker go on")

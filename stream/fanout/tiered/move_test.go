@@ -151,7 +151,7 @@ func TestRelayLosesBroker(t *testing.T) {
 		bridge.tick(5 * time.Second)
 		require.Equal(t, tiered.Broker, bridge.state())
 		lame.broker.set(func(p *path) { p.down = true })
-		bridge.tick(4 * settings().Interval)
+		bridge.tick(4 * interval)
 		require.Equal(t, tiered.Both, bridge.state())
 		bridge.tick(5 * time.Second)
 		a.requireWholeAfter(0)

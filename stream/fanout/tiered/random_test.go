@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/stream/fanout/tiered"
 )
 
 // TestRandomMoves: watchers come and go, so that the tile moves up and down at random, with random delays of both tiers
@@ -29,8 +30,7 @@ func TestRandomFaults(t *testing.T) {
 func runRandom(t *testing.T, faults bool) {
 	rng := seed.Rand(t)
 	inBubble(t, func(t *testing.T, w *world) {
-		cfg := settings()
-		cfg.Cooldown = time.Second
+		cfg := settings().With(tiered.Tuning{Interval: interval, Cooldown: time.Second})
 		bridges := []*process{w.process(cfg), w.process(cfg)}
 		bridge := bridges[0]
 		var relays []*process

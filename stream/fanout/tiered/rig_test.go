@@ -17,10 +17,13 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/tiered"
 )
 
+// interval is how often the processes of the tests look at their tiles.
+const interval = 500 * time.Millisecond
+
 // settings of the tests: two subscribers move a tile.
 func settings() *tiered.Config {
-	return &tiered.Config{Subscribers: 2, Interval: 500 * time.Millisecond,
-		Cooldown: 5 * time.Second, Logger: slog.New(slog.DiscardHandler)}
+	return tiered.Config{Subscribers: 2, Logger: slog.New(slog.DiscardHandler)}.With(tiered.Tuning{
+		Interval: interval, Cooldown: 5 * time.Second})
 }
 
 const theTile fence.TileID = 0x85283473fffffff

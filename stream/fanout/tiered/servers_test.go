@@ -69,9 +69,8 @@ func (in *watcher) awaitEnd() {
 // watcher misses a frame in the move; when NATS dies each may miss what was under way.
 func TestMoveOnServers(t *testing.T) {
 	addrs, node := stacktest.Fanout(t), natstest.Start(t, nil)
-	cfg := settings()
-	cfg.Interval = 100 * time.Millisecond
-	cfg = cfg.With(tiered.Tuning{Overlap: 300 * time.Millisecond})
+	cfg := settings().With(tiered.Tuning{Interval: 100 * time.Millisecond, Cooldown: 5 * time.Second,
+		Overlap: 300 * time.Millisecond})
 	tile := fence.TileID(rand.Uint64() | 1)
 	bridge, _ := onServers(t, addrs, node.URL(), cfg)
 	w := &world{t: t, tile: tile}

@@ -166,7 +166,7 @@ func (f *Fanout) keep() {
 	}
 	s.running = true
 	f.wg.Go(func() {
-		ticker := time.NewTicker(f.cfg.Interval)
+		ticker := time.NewTicker(f.cfg.tuning.Interval)
 		defer ticker.Stop()
 		for s.goOn() {
 			select {
