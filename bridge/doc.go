@@ -27,8 +27,8 @@
 //
 // If entries were trimmed before they were read, the bridge counts it and forwards what there is: every
 // frame names its predecessor, so watchers notice by themselves. If a failover has taken back what was
-// read, it reads again from there, and forwards what a new owner has written in its place. So it does with a history that
-// was replaced while no bridge ran: the watermark has the position of the last entry forwarded, chain and all.
+// read, it reads again from there, and forwards what a new owner has written in its place. So it does with a history
+// that was replaced while no bridge ran: the watermark has the position of the last entry forwarded, chain and all.
 //
 // # When a tile is read
 //

@@ -37,6 +37,7 @@ func TestAWholeMapConverges(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds of CPU")
 	}
+	t.Parallel()
 	const tiles = galaxySize
 	net := newNetwork()
 	net.timing.ProbeInterval, net.timing.ProbeTimeout = time.Second, 500*time.Millisecond // a busy machine is not dead

@@ -16,6 +16,12 @@ func (n *Node) Between(wrap func(memberlist.NodeAwareTransport) memberlist.NodeA
 // LimitState makes maps travel in parts of limit bytes.
 func (n *Node) LimitState(limit int) { n.state.limit = limit }
 
+// LimitQueue changes the most entries of the queue, and returns what it was.
+func (n *Node) LimitQueue(most int) (was int) {
+	was, n.queue.most = n.queue.most, most
+	return was
+}
+
 // Receive gives a node the bytes of a packet, and Merge those of a map.
 func (n *Node) Receive(b []byte) { delegate{n}.NotifyMsg(b) }
 func (n *Node) Merge(b []byte)   { delegate{n}.MergeRemoteState(b, false) }

@@ -10,7 +10,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 )
 
-// maxQueued bounds the queue. An entry that it drops arrives with the next exchange of maps.
+// maxQueued is the most entries that wait in the queue. One that it drops arrives with the next exchange of maps.
 const maxQueued = 1 << 16
 
 // queue holds what is to be spread in packets: entries, one a tile, and farewells. Those sent least often go
@@ -21,6 +21,8 @@ const maxQueued = 1 << 16
 // packet. This queue encodes the entries for the room that is left, more than 200 to a packet, since they
 // share contacts; and it never sends an entry that was superseded meanwhile.
 type queue struct {
+	most int // entries
+
 	mu        sync.Mutex
 	tiles     map[fence.TileID]*list.Element
 	sent      []*list.List // of *queued, by how often they were sent; newest first
@@ -37,7 +39,9 @@ type farewell struct {
 	sent int
 }
 
-func newQueue() *queue { return &queue{tiles: make(map[fence.TileID]*list.Element)} }
+func newQueue() *queue {
+	return &queue{most: maxQueued, tiles: make(map[fence.TileID]*list.Element)}
+}
 
 // push queues entries. An entry of a tile that is queued replaces it if it supersedes it.
 func (q *queue) push(entries ...route.Entry) {
@@ -51,7 +55,7 @@ func (q *queue) push(entries ...route.Entry) {
 			q.drop(was)
 		}
 		q.put(&queued{entry: e})
-		if len(q.tiles) > maxQueued {
+		if len(q.tiles) > q.most {
 			q.dropOldest()
 		}
 	}
