@@ -92,12 +92,14 @@ var quick = checkpoint.Config{Cadence: 20 * time.Millisecond, RetryMax: 80 * tim
 // refused. The ticks go on meanwhile, the failures say what it was, and afterwards everything is durable,
 // without a chunk left over.
 func TestCheckpointerThrottled(t *testing.T) {
+	t.Parallel()
+	const most = 150
 	table := newTable(t)
 	var refused atomic.Int32
 	st := newSmall(t, table, func(_ context.Context, _ any, send func() error) error {
 		n := refused.Add(1)
 		switch {
-		case n > 400:
+		case n > most:
 			return send()
 		case n%2 == 0:
 			return &types.ProvisionedThroughputExceededException{}
@@ -117,7 +119,7 @@ func TestCheckpointerThrottled(t *testing.T) {
 	c, err := checkpoint.New(w.log, st, nil, w.ids(), &cfg)
 	require.NoError(t, err)
 	stop := run(t, c)
-	for refused.Load() < 400 {
+	for refused.Load() < most {
 		for _, id := range w.ids() {
 			w.play(id)
 		}
@@ -138,6 +140,7 @@ func TestCheckpointerThrottled(t *testing.T) {
 // requests and answers. A reader never meets a checkpoint that went back or is made of two, and in the end
 // nothing but the latest snapshots is in the table.
 func TestTwoCheckpointers(t *testing.T) {
+	t.Parallel()
 	source := seed.Of(t)
 	table := newTable(t)
 	rng := rand.New(rand.NewPCG(source, 0))
@@ -188,6 +191,7 @@ func TestTwoCheckpointers(t *testing.T) {
 // TestKilledAnywhere kills a Checkpointer's process after each of its first requests in turn, and starts
 // another. What the table holds is always a snapshot that was, and the next process leaves nothing behind.
 func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	w := newTiles(t, 1)
 	last := fence.Position{}

@@ -156,6 +156,7 @@ func (e *requestError) Unwrap() error         { return e.error }
 
 // TestThrottled answers the first tries of every request with what a table without capacity answers.
 func TestThrottled(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	throttle := &types.ProvisionedThroughputExceededException{Message: ptr("slow down")}
 	st := newSmall(t, table, firstTry(throttle))

@@ -139,6 +139,7 @@ func TestDelayedAppend(t *testing.T) {
 // TestJournalBusy answers as DynamoDB does when two requests meet on one item, or capacity is short: appends
 // and seals try again, and then say that nothing was written.
 func TestJournalBusy(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	busy := 0
 	st := newStore(t, table, func(_ context.Context, input any, send func() error) error {
@@ -180,6 +181,7 @@ func TestJournalBusy(t *testing.T) {
 // TestJournalThrottled has a table without capacity: every request is refused for a while, which the SDK
 // waits out, or for good, which the error says.
 func TestJournalThrottled(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	throttle := &types.ProvisionedThroughputExceededException{}
 	st := newSmall(t, table, firstTry(throttle))
@@ -212,6 +214,7 @@ func firstTry(err error) fault {
 // TestTailDuringAppend shows Tail what a query may see of a transaction that has passed its check and is not
 // all there yet: the head's note without the entry, and the entry without a chunk. Tail waits for the rest.
 func TestTailDuringAppend(t *testing.T) {
+	t.Parallel()
 	for name, hidden := range map[string]struct {
 		of     fence.Seq
 		suffix string
@@ -220,6 +223,7 @@ func TestTailDuringAppend(t *testing.T) {
 		"chunk at the end": {3, "/0001"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			table := newTable(t)
 			writer := newSmall(t, table, nil)
 			require.NoError(t, writer.Seal(t.Context(), tile, 1))
@@ -278,6 +282,7 @@ func hide(t *testing.T, table, part string) (restore func()) {
 // TestTruncateKilled kills a Truncate after any number of requests. What is left reads as a whole tail, and
 // the next Truncate leaves nothing behind.
 func TestTruncateKilled(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	for requests := range 12 {
 		tile := tile + fence.TileID(requests)

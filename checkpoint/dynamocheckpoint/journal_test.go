@@ -14,6 +14,7 @@ import (
 )
 
 func TestJournalConformance(t *testing.T) {
+	t.Parallel()
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
 		table := newTable(t)
 		return checkpointtest.JournalHarness{Journal: newStore(t, table, nil), Other: newStore(t, table, nil),

@@ -23,6 +23,7 @@ import (
 // answers are lost, manifests arrive late, and collectors and readers are at work all the time. A reader
 // must never meet a damaged checkpoint or one that went back, and in the end no orphan is left.
 func TestRacingWithFaults(t *testing.T) {
+	t.Parallel()
 	source := seed.Of(t)
 	const writers, writes = 3, 30
 	table := newTable(t)

@@ -2,6 +2,7 @@ package dynamocheckpoint_test
 
 import (
 	"errors"
+	"flag"
 	"io"
 	"net/http"
 	"testing"
@@ -19,7 +20,11 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Each call is a round trip. The back ends without one play the models of the suites more often.
+	_ = flag.Set("rapid.checks", "40")
+	goleak.VerifyTestMain(m)
+}
 
 func httpClient(t testing.TB) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
@@ -28,6 +33,7 @@ func httpClient(t testing.TB) *http.Client {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 		table := newTable(t)
 		return checkpointtest.Harness{Store: newStore(t, table, nil), Other: newStore(t, table, nil),
@@ -64,6 +70,7 @@ func TestNewArguments(t *testing.T) {
 
 // TestBodiesAreReaders sees that no request's body offers io.WriterTo; see derive.
 func TestBodiesAreReaders(t *testing.T) {
+	t.Parallel()
 	answer := errors.New("seen")
 	client := dynamodb.New(dynamodb.Options{Region: "local-1", BaseEndpoint: ptr("http://127.0.0.1:1"),
 		Retryer:     aws.NopRetryer{},

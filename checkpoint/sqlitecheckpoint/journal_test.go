@@ -15,6 +15,7 @@ import (
 )
 
 func TestJournalConformanceFile(t *testing.T) {
+	t.Parallel()
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
 		path := filepath.Join(t.TempDir(), "journal.db")
 		st := open(t, path)
@@ -23,6 +24,7 @@ func TestJournalConformanceFile(t *testing.T) {
 }
 
 func TestJournalConformanceMemory(t *testing.T) {
+	t.Parallel()
 	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
 		st := open(t, sqlitecheckpoint.Memory)
 		return checkpointtest.JournalHarness{Journal: st, Damage: damageEntry(st)}

@@ -3,6 +3,7 @@ package sqlitecheckpoint_test
 import (
 	"context"
 	"database/sql"
+	"flag"
 	"path/filepath"
 	"testing"
 	"time"
@@ -17,7 +18,11 @@ import (
 	"github.com/tilefence/tilefence/fence/fencetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Each call waits for the disk. The back end in memory plays the models of the suites more often.
+	_ = flag.Set("rapid.checks", "40")
+	goleak.VerifyTestMain(m)
+}
 
 const tile fence.TileID = 0x85283473fffffff
 
@@ -30,6 +35,7 @@ func open(t testing.TB, path string) *sqlitecheckpoint.Store {
 }
 
 func TestConformanceFile(t *testing.T) {
+	t.Parallel()
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 		path := filepath.Join(t.TempDir(), "odd name?#%.db")
 		st := open(t, path)
@@ -38,6 +44,7 @@ func TestConformanceFile(t *testing.T) {
 }
 
 func TestConformanceMemory(t *testing.T) {
+	t.Parallel()
 	checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {
 		st := open(t, sqlitecheckpoint.Memory)
 		return checkpointtest.Harness{Store: st, Damage: damage(st)}
