@@ -36,7 +36,7 @@ func (s *scene) squeeze(bytes int64, want stream.Trimmed) stream.Trimmed {
 	s.Helper()
 	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease, MaxBytes: bytes})
 	require.NoError(s, err)
-	left := s.read(0, 1<<20).Entries
+	left := s.read(0, everything).Entries
 	require.Len(s, left, got.Entries)
 	require.GreaterOrEqual(s, got.Bytes, int64(len(left)*largeEntry))
 	require.LessOrEqual(s, got.Bytes, int64(len(left)*largeEntryTakes+16<<10))

@@ -54,6 +54,7 @@ func (s *scene) requireGone() {
 
 // expireGoes: a quiet tile goes as a whole, and the next owner begins it anew above its checkpoint.
 func expireGoes(s *scene) {
+	s.Parallel()
 	at := s.quiet()
 	require.True(s, s.expire(at))
 	require.True(s, s.expire(at), "again: the earliest counts")
@@ -68,6 +69,7 @@ func expireGoes(s *scene) {
 
 // expireStays: what is owned, or not durable as a whole, stays.
 func expireStays(s *scene) {
+	s.Parallel()
 	entries := s.commit(1, 3)
 	s.save(entries[2])
 	require.False(s, s.expire(s.last), "it has an owner")
@@ -87,25 +89,30 @@ func expireStays(s *scene) {
 
 // expireWakes: an owner that comes back in time finds all of it, and keeps it.
 func expireWakes(s *scene) {
-	for name, wake := range map[string]func(at fence.Position){
-		"install": func(fence.Position) { s.commit(2, 2) },
-		"its own batch again": func(at fence.Position) {
+	s.Parallel()
+	woken := map[string]*scene{}
+	before := map[string][]fence.Entry{}
+	for name, wake := range map[string]func(s *scene, at fence.Position){
+		"install": func(s *scene, _ fence.Position) { s.commit(2, 2) },
+		"its own batch again": func(s *scene, at fence.Position) {
 			last := s.read(at.Seq-1, 0).Entries[0]
 			r, err := s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 1, Contact: "owner:1",
 				Prev: last.Prev, Tick: last.Tick, Payload: last.Payload, Install: true})
 			require.NoError(s, err)
 			require.True(s, r.Duplicate)
 		},
-		"rebase": func(at fence.Position) { s.rebase(2, at.Seq+10) },
+		"rebase": func(s *scene, at fence.Position) { s.rebase(2, at.Seq+10) },
 	} {
-		s.tile, s.last = newTile(), fence.Position{}
-		at := s.quiet()
-		require.True(s, s.expire(at), name)
-		wake(at)
-		entries := s.read(0, 0).Entries
-		time.Sleep(shortest + 200*time.Millisecond)
-		s.requireEntries(entries, s.read(0, 0).Entries)
-		st := s.stat()
+		tile := s.another()
+		at := tile.quiet()
+		require.True(s, tile.expire(at), name)
+		wake(tile, at)
+		woken[name], before[name] = tile, tile.read(0, 0).Entries
+	}
+	time.Sleep(shortest + 200*time.Millisecond)
+	for name, tile := range woken {
+		s.requireEntries(before[name], tile.read(0, 0).Entries)
+		st := tile.stat()
 		require.True(s, st.HasSnapshot, name)
 		require.Len(s, st.Marks, 1, name)
 		require.Equal(s, 1, st.DeadLetters, name)
@@ -114,6 +121,7 @@ func expireWakes(s *scene) {
 
 // expireRacesAClaim: a claimant that has replayed what then goes away is refused, and learns that there is nothing.
 func expireRacesAClaim(s *scene) {
+	s.Parallel()
 	at := s.quiet()
 	require.True(s, s.expire(at))
 	h, err := stream.Recover(s.Context(), s.Log, s.tile)

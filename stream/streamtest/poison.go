@@ -1,11 +1,6 @@
 package streamtest
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"time"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
@@ -165,84 +160,4 @@ func poisonRecover(s *scene) {
 	_, err = s.Store.Commit(s.Context(), fence.Commit{Tile: s.tile, Epoch: 2, Contact: "b:1", Prev: s.last,
 		Install: true})
 	require.ErrorIs(s, err, fence.ErrCorrupt)
-}
-
-func arguments(s *scene) {
-	s.commit(1, 1)
-	ctx := s.Context()
-	for what, call := range map[string]func() error{
-		"read": func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{}}); return err },
-		"read of a second": func() error {
-			_, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}, {}})
-			return err
-		},
-		"snapshot":            func() error { _, _, err := s.Log.Snapshot(ctx, 0); return err },
-		"last":                func() error { _, err := s.Log.Last(ctx, 0); return err },
-		"mark":                func() error { return s.markErr(ctx, 0, relay, 1) },
-		"mark of nobody":      func() error { return s.markErr(ctx, s.tile, "somebody", 1) },
-		"mark of no name":     func() error { return s.markErr(ctx, s.tile, "", 1) },
-		"mark of a group":     func() error { return s.markErr(ctx, s.tile, stream.ConsumerGroup, 1) },
-		"mark of all relays":  func() error { return s.markErr(ctx, s.tile, stream.RelayFloor, 1) },
-		"mark of a bad relay": func() error { return s.markErr(ctx, s.tile, stream.RelayMember("a.at"), 1) },
-		"mark too high":       func() error { return s.markErr(ctx, s.tile, relay, fence.MaxNumber+1) },
-		"marks":               func() error { _, err := s.Log.Marks(ctx, []fence.TileID{0}); return err },
-		"trim":                func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Lease: lease}); return err },
-		"trim without lease":  func() error { _, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile}); return err },
-		"trim, short lease": func() error {
-			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: time.Second - 1})
-			return err
-		},
-		"trim, negative": func() error {
-			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: -lease})
-			return err
-		},
-		"trim, small bound": func() error {
-			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease, MaxBytes: 1})
-			return err
-		},
-		"stat": func() error {
-			_, err := s.Log.(stream.Inspector).Stat(ctx, []fence.TileID{0})
-			return err
-		},
-		"remove dead letter":  func() error { _, err := s.Log.RemoveDeadLetter(ctx, 0, "1-0"); return err },
-		"dead letter":         func() error { return s.Log.DeadLetter(ctx, stream.Poison{Seq: 1}) },
-		"reading dead letter": func() error { _, err := s.Log.DeadLetters(ctx, 0); return err },
-	} {
-		require.ErrorIs(s, call(), fence.ErrInvalidArgument, what)
-	}
-	require.Empty(s, s.marks())
-}
-
-func contextDone(s *scene) {
-	s.commit(1, 1)
-	cause := errors.New("the test says so")
-	ctx, cancel := context.WithCancelCause(s.Context())
-	cancel(cause)
-	for what, call := range map[string]func() error{
-		"read":     func() error { _, err := s.Log.Read(ctx, []stream.Cursor{{Tile: s.tile}}); return err },
-		"snapshot": func() error { _, _, err := s.Log.Snapshot(ctx, s.tile); return err },
-		"last":     func() error { _, err := s.Log.Last(ctx, s.tile); return err },
-		"mark":     func() error { return s.markErr(ctx, s.tile, relay, 1) },
-		"marks":    func() error { _, err := s.Log.Marks(ctx, []fence.TileID{s.tile}); return err },
-		"trim": func() error {
-			_, err := s.Log.Trim(ctx, stream.TrimRequest{Tile: s.tile, Lease: lease})
-			return err
-		},
-		"dead letter":  func() error { return s.Log.DeadLetter(ctx, stream.Poison{Tile: s.tile}) },
-		"remove":       func() error { _, err := s.Log.RemoveDeadLetter(ctx, s.tile, "1-0"); return err },
-		"dead letters": func() error { _, err := s.Log.DeadLetters(ctx, s.tile); return err },
-		"recover":      func() error { _, err := stream.Recover(ctx, s.Log, s.tile); return err },
-	} {
-		err := call()
-		var store *fence.StoreError
-		require.ErrorAs(s, err, &store, what)
-		require.Equal(s, fence.ErrNotApplied, store.Outcome, what)
-		require.Equal(s, s.tile, store.Tile, what)
-		require.NotEmpty(s, store.Op, what)
-		require.ErrorIs(s, err, cause, what)
-	}
-	require.Empty(s, s.marks())
-	letters, err := s.Log.DeadLetters(s.Context(), s.tile)
-	require.NoError(s, err)
-	require.Empty(s, letters, fmt.Sprint(letters))
 }

@@ -311,7 +311,7 @@ func (p *play) failover() error {
 
 // group makes a consumer group read from the beginning of what is there.
 func (p *play) group() error {
-	chunks, err := p.h.Log.Read(p.ctx, []stream.Cursor{{Tile: p.tile, Limit: 1 << 20}})
+	chunks, err := p.h.Log.Read(p.ctx, []stream.Cursor{{Tile: p.tile, Limit: everything}})
 	if err != nil || len(chunks[0].Entries) == 0 {
 		return err
 	}

@@ -13,6 +13,9 @@ import (
 // slack is how far the store's clock and the test's may be apart, next to a lease of an hour.
 const slack = time.Minute
 
+// everything is a limit that no stream of a test reaches.
+const everything = 1 << 20
+
 // read lets a reader go on from where it is.
 func (p *play) read(r *reader, limit int) error {
 	if r.down > 0 {
@@ -124,7 +127,7 @@ func (p *play) marks() (stream.TileMarks, error) {
 
 // missing reports whether the store lacks an entry of the history after seq.
 func (p *play) missing(seq fence.Seq) (bool, error) {
-	there, err := p.stored()
+	there, err := p.stored(1)
 	if err != nil {
 		return false, err
 	}
@@ -138,8 +141,9 @@ func (p *play) jumps(seq fence.Seq) bool {
 	return slices.ContainsFunc(p.line, func(e fence.Entry) bool { return e.Kind == fence.KindRebase && e.Seq > seq })
 }
 
-func (p *play) stored() ([]fence.Entry, error) {
-	chunks, err := p.h.Log.Read(p.ctx, []stream.Cursor{{Tile: p.tile, Limit: 1 << 20}})
+// stored reads the oldest entries that the store has.
+func (p *play) stored(limit int) ([]fence.Entry, error) {
+	chunks, err := p.h.Log.Read(p.ctx, []stream.Cursor{{Tile: p.tile, Limit: limit}})
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +152,7 @@ func (p *play) stored() ([]fence.Entry, error) {
 
 // trim trims, and judges what it did.
 func (p *play) trim(bounded bool) error {
-	before, err := p.stored()
+	before, err := p.stored(everything)
 	if err != nil {
 		return err
 	}
@@ -169,7 +173,7 @@ func (p *play) trim(bounded bool) error {
 	if err != nil {
 		return err
 	}
-	after, err := p.stored()
+	after, err := p.stored(everything)
 	if err != nil {
 		return err
 	}

@@ -38,14 +38,14 @@ func (s *scene) marks() map[stream.Consumer]stream.Mark {
 // trim trims and requires the answer, and what is left of the stream.
 func (s *scene) trim(want stream.Trimmed) {
 	s.Helper()
-	before := s.read(0, 1<<20).Entries
+	before := s.read(0, everything).Entries
 	got, err := s.Log.Trim(s.Context(), stream.TrimRequest{Tile: s.tile, Lease: lease})
 	require.NoError(s, err)
-	require.Len(s, s.read(0, 1<<20).Entries, got.Entries)
+	require.Len(s, s.read(0, everything).Entries, got.Entries)
 	require.Equal(s, got.Entries > 0, got.Bytes > 0)
 	got.Entries, got.Bytes = 0, 0
 	require.Equal(s, want, got)
-	after := s.read(0, 1<<20).Entries
+	after := s.read(0, everything).Entries
 	require.Equal(s, before[want.Removed:], after)
 	for _, e := range before[:want.Removed] {
 		require.Less(s, e.Seq, want.Floor)
