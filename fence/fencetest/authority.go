@@ -147,13 +147,13 @@ func requireLost(t *testing.T, a fence.Authority, err error, current fence.Grant
 	requireRow(t, a, current)
 }
 
-func requireArgument(t *testing.T, err error, field string) {
+func requireArgument(t *testing.T, err error, field string, msg ...any) {
 	t.Helper()
-	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+	require.ErrorIs(t, err, fence.ErrInvalidArgument, msg...)
 	var bad *fence.ArgumentError
-	require.ErrorAs(t, err, &bad)
-	require.Equal(t, field, bad.Field)
-	require.NotEmpty(t, bad.Want)
+	require.ErrorAs(t, err, &bad, msg...)
+	require.Equal(t, field, bad.Field, msg...)
+	require.NotEmpty(t, bad.Want, msg...)
 }
 
 // notApplied wants a *fence.StoreError that keeps the rules, and reports whether it says that nothing was

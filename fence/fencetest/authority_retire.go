@@ -120,7 +120,7 @@ func raceRetire(t *testing.T, a fence.Authority) {
 	for i := range racers / 2 {
 		own := rand.New(rand.NewPCG(source, uint64(i)))
 		owners.Go(func() {
-			for range 60 {
+			for range 30 {
 				s := storms[own.IntN(len(storms))]
 				if !s.comeAndGo(t, a, own, fmt.Sprintf("owner-%d:1", i)) {
 					return

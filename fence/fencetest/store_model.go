@@ -15,7 +15,7 @@ import (
 // then holds, with memfence.State: the commit table and the rules of rebases and snapshots as code.
 func storeModel(s *scene) {
 	rng := seed.Rand(s.T)
-	for range 40 {
+	for range 20 {
 		p := &play{scene: s, rng: rng}
 		s.tile = newTile()
 		for range 50 {

@@ -14,9 +14,10 @@ import (
 // A record whose transaction began before others, and is committed after they were listed, is not missed: neither when
 // its number is below those of the records that were listed, nor within the pages of one pass.
 func TestAddedLate(t *testing.T) {
+	fresh := scenes(t)
 	for _, limit := range []int{1, 2, 3, 100} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
-			s := newScene(t)
+			s := fresh(t)
 			_, bookmark, err := s.direct.Added(t.Context(), "", limit)
 			require.NoError(t, err)
 			late, err := s.pool.Begin(t.Context())

@@ -3,6 +3,7 @@ package pgfence_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -23,7 +24,11 @@ import (
 
 const tile fence.TileID = 0x85283473fffffff
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Each call is a round trip, and the model plays in four tests here. An authority in memory plays it more often.
+	_ = flag.Set("rapid.checks", "25")
+	goleak.VerifyTestMain(m)
+}
 
 // newPool connects to a database. More connections than processors, so that calls meet in the server.
 func newPool(t testing.TB, url string, edit ...func(*pgxpool.Config)) *pgxpool.Pool {
@@ -53,6 +58,7 @@ func claimOf(tile fence.TileID, contact string) fence.Claim {
 }
 
 func TestAuthority(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t, stacktest.PostgresDB(t))
 	fencetest.RunAuthority(t, func(t *testing.T) fence.Authority { return newAuthority(t, pool) })
 }
@@ -63,9 +69,11 @@ func TestAuthorityInOtherQueryModes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite twice more")
 	}
+	t.Parallel()
 	url := stacktest.PostgresDB(t)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
+			t.Parallel()
 			pool := newPool(t, url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			fencetest.RunAuthority(t, func(t *testing.T) fence.Authority { return newAuthority(t, pool) })
 		})
@@ -167,6 +175,7 @@ func TestStricterIsolation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the suite once more")
 	}
+	t.Parallel()
 	pool := newPool(t, stacktest.PostgresDB(t), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 	})

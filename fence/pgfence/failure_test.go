@@ -27,7 +27,24 @@ type scene struct {
 
 func newScene(t *testing.T, edit ...func(*pgxpool.Config)) *scene {
 	t.Helper()
+	return newSceneIn(t, stacktest.PostgresDB(t), edit...)
+}
+
+// scenes makes scenes one after the other in one database, since making a database takes half a second. Each has an
+// empty table.
+func scenes(t *testing.T) func(t *testing.T, edit ...func(*pgxpool.Config)) *scene {
+	t.Helper()
 	address := stacktest.PostgresDB(t)
+	return func(t *testing.T, edit ...func(*pgxpool.Config)) *scene {
+		t.Helper()
+		s := newSceneIn(t, address, edit...)
+		s.exec(t, "TRUNCATE "+s.table)
+		return s
+	}
+}
+
+func newSceneIn(t *testing.T, address string, edit ...func(*pgxpool.Config)) *scene {
+	t.Helper()
 	s := &scene{proxy: newProxy(t, address), pool: newPool(t, address), table: pgfence.DefaultTable}
 	var err error
 	s.direct, err = pgfence.New(s.pool, nil)
@@ -112,9 +129,10 @@ func (s *scene) takeOver(ctx context.Context, step step) (fence.Grant, error) {
 
 // eachCall runs a test for each kind of call that writes, with the connection warm.
 func eachCall(t *testing.T, test func(t *testing.T, s *scene, step step)) {
+	fresh := scenes(t)
 	for _, op := range []string{"claim", "promote", "release"} {
 		t.Run(op, func(t *testing.T) {
-			s := newScene(t)
+			s := fresh(t)
 			_, err := s.a.Lookup(t.Context(), tile)
 			require.ErrorIs(t, err, fence.ErrNeverOwned)
 			test(t, s, s.prepare(t, op))
@@ -350,6 +368,7 @@ func TestServerDown(t *testing.T) {
 
 // What the server refuses has not been applied, at the commit no less than before.
 func TestRefused(t *testing.T) {
+	fresh := scenes(t)
 	for _, test := range []struct {
 		name, when, code string
 		outcome          error
@@ -364,8 +383,8 @@ func TestRefused(t *testing.T) {
 		{"internal error", "AFTER INSERT", "XX000", fence.ErrUnknownOutcome},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			s := newScene(t)
-			s.exec(t, "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "+
+			s := fresh(t)
+			s.exec(t, "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "+
 				"$$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '"+test.code+"'; END $$")
 			kind, deferred := "TRIGGER", ""
 			if test.when == "AFTER INSERT" {
@@ -390,13 +409,14 @@ func TestRefused(t *testing.T) {
 }
 
 func TestRefusedBySettings(t *testing.T) {
+	fresh := scenes(t)
 	for name, setting := range map[string][2]string{
 		"time limit":   {"lock_timeout", "20ms"},
 		"statement":    {"statement_timeout", "20ms"},
 		"standby-like": {"default_transaction_read_only", "on"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newScene(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting[0]] = setting[1] })
+			s := fresh(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[setting[0]] = setting[1] })
 			held, err := s.direct.Claim(t.Context(), claimOf(tile, "a:1"))
 			require.NoError(t, err)
 			tx, err := s.pool.Begin(t.Context())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,7 +21,11 @@ import (
 
 const tile fence.TileID = 0x85283473fffffff
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// The model plays in three tests here, and waits for the disk. An authority in memory plays it more often.
+	_ = flag.Set("rapid.checks", "25")
+	goleak.VerifyTestMain(m)
+}
 
 func open(t testing.TB, path string, cfg *sqlitefence.Config) *sqlitefence.Authority {
 	t.Helper()
@@ -35,15 +40,19 @@ func claimOf(contact string) fence.Claim {
 }
 
 func TestAuthority(t *testing.T) {
+	t.Parallel()
 	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
 		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority { return open(t, sqlitefence.Memory, nil) })
 	})
 	t.Run("file", func(t *testing.T) {
+		t.Parallel()
 		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority {
 			return open(t, filepath.Join(t.TempDir(), "epochs.db"), nil)
 		})
 	})
 	t.Run("several connections", func(t *testing.T) {
+		t.Parallel()
 		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority {
 			path := filepath.Join(t.TempDir(), "epochs.db")
 			cfg := &sqlitefence.Config{Relaxed: true}
