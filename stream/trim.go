@@ -51,8 +51,8 @@ type Trimmed struct {
 	Expired []Consumer // consumers whose lease ran out; they must resync
 	Evicted []Consumer // consumers that lost their hold to the memory bound; they must resync
 
-	// Shown is the highest epoch that any consumer has reported (MarkWrite.Shown), also one that has gone since. If it is
-	// above the owner's, authority and store have forgotten an owner that watchers know, and they refuse this one.
+	// Shown is the highest epoch that any consumer has reported (MarkWrite.Shown), also one that has gone since. If it
+	// is above the owner's, authority and store have forgotten an owner that watchers know, and they refuse this one.
 	Shown fence.Epoch
 
 	// What the stream holds now. Bytes is the store's own estimate.

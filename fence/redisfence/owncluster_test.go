@@ -3,6 +3,7 @@ package redisfence_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,14 +28,18 @@ type breakable struct {
 	hands
 }
 
-// TestOwnCluster breaks servers, one after the other, and heals them again.
+// ownTest is a test that breaks servers, and heals them again.
+type ownTest struct {
+	name string
+	run  func(*breakable)
+}
+
+// TestOwnCluster breaks servers. Its tests wait more than they compute, so one half has a cluster beside that of the
+// other; within a half they follow one another, and those that leave a cluster with a server less are the last.
 func TestOwnCluster(t *testing.T) {
 	t.Parallel()
-	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
-	for _, test := range []struct {
-		name string
-		run  func(*breakable)
-	}{
+	var halves sync.WaitGroup
+	for _, tests := range [][]ownTest{{
 		{"Library/missing", libraryMissing},
 		{"Library/newer", libraryNewer},
 		{"Library/altered", libraryAltered},
@@ -49,24 +54,33 @@ func TestOwnCluster(t *testing.T) {
 		{"Load/functions-flushed", loadFunctionsFlushed},
 		{"Load/slots-migrated", loadSlotsMigrated},
 		{"Load/master-killed", loadMasterKilled},
+		{"Hole/paused-master", holePausedMaster},
+	}, {
 		{"Slot/migrated", slotMigrated},
 		{"Slot/migrated-bare", slotMigratedBare},
 		{"Master/handed-over", masterHandedOver},
-		{"Hole/paused-master", holePausedMaster},
 		{"Hole/link-cut", holeLinkCut},
 		{"Master/killed", masterKilled},
 		{"Hole/orphan", holeOrphan},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			b := &breakable{T: t, stack: stack, client: newClient(t, stack.CoordAddrs),
-				nodes: map[string]*redis.Client{}}
-			b.hands = hands{t, b.client}
-			b.await("every master has its replica", b.whole)
-			b.store = b.open(nil)
-			require.NoError(t, b.store.Load(t.Context()))
-			test.run(b)
+	}} {
+		stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
+		halves.Go(func() {
+			for _, test := range tests {
+				t.Run(test.name, func(t *testing.T) { test.on(t, stack) })
+			}
 		})
 	}
+	halves.Wait()
+}
+
+// on runs the test on a cluster that is whole.
+func (o *ownTest) on(t *testing.T, stack *devstack.Stack) {
+	b := &breakable{T: t, stack: stack, client: newClient(t, stack.CoordAddrs), nodes: map[string]*redis.Client{}}
+	b.hands = hands{t, b.client}
+	b.await("every master has its replica", b.whole)
+	b.store = b.open(nil)
+	require.NoError(t, b.store.Load(t.Context()))
+	o.run(b)
 }
 
 // open returns a store on the cluster, which keeps nothing over a restart.

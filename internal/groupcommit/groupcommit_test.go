@@ -114,8 +114,8 @@ func TestLaneGathers(t *testing.T) {
 	}
 }
 
-// TestLaneLeave: a caller that leaves while it waits was not sent; one that leaves while its request is under way has an
-// unknown outcome; neither disturbs the others.
+// TestLaneLeave: a caller that leaves while it waits was not sent; one that leaves while its request is under way has
+// an unknown outcome; neither disturbs the others.
 func TestLaneLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoad(2, 1000)

@@ -12,10 +12,10 @@
 //
 // The name of a world begins its subjects. Two deployments of one name on the same servers would watch each other's
 // tiles, and NATS keeps no record that tells them apart. So processes that know the ID of their world answer with it
-// when they are asked, on the subject tilefence.world, and [Fanout.EnterWorld] refuses a process whose world is another
-// than one that answers. Only processes that run at the same time are compared: at the start of each, and every minute. An
-// answer is not proof of anything: a process that may answer can keep others from starting, and can do no more. Let
-// those that publish frames answer, and relays only ask, as deploy/nats does.
+// when they are asked, on the subject tilefence.world, and [Fanout.EnterWorld] refuses a process whose world is
+// another than one that answers. Only processes that run at the same time are compared: at the start of each, and
+// every minute. An answer is not proof of anything: a process that may answer can keep others from starting, and can
+// do no more. Let those that publish frames answer, and relays only ask, as deploy/nats does.
 //
 // # Publishing
 //

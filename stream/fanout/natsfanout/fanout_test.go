@@ -93,8 +93,8 @@ func (p *patient) SubscribeHints(group int, deliver func([]fence.TileID), up fun
 }
 
 // await subscribes to a tile no test uses. Nodes announce to each other a connection's subscriptions in the order they
-// were made, so a node that hears of this one knows those before it. That it hears of a subject does not say so: the word
-// that an earlier subscription to it ended may be still under way.
+// were made, so a node that hears of this one knows those before it. That it hears of a subject does not say so: the
+// word that an earlier subscription to it ended may be still under way.
 func (p *patient) await() {
 	marker := fence.TileID(rand.Uint64() | 1)
 	stop, err := p.Fanout.Subscribe(context.Background(), marker, func([]byte) {})
