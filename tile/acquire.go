@@ -134,7 +134,7 @@ func (a *acquisition) look(ctx context.Context) error {
 
 // read makes the history the stream's. A state that was folded before an operator said what to leave out has it.
 func (a *acquisition) read(ctx context.Context, wait func() durable.State) error {
-	a.steps.Warm = len(a.ownership.skip) == 0 && a.history.Warm && a.catchUp(ctx) && a.history.Doubt == nil
+	a.steps.Warm = len(a.ownership.skip) == 0 && a.history.Warm && a.catchUp(ctx) && a.history.Divergence == nil
 	if !a.steps.Warm {
 		h, err := a.recover(ctx)
 		if err == nil {

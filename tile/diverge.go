@@ -19,7 +19,7 @@ const divergenceCauses = "Resolve that changes the state; time, chance or the or
 // compared reports what came of comparing the states.
 func (c *base) compared() {
 	h := c.history
-	d := h.Doubt
+	d := h.Divergence
 	if d == nil {
 		if c.differs && h.Agreed > 0 {
 			c.differs = false
@@ -27,7 +27,7 @@ func (c *base) compared() {
 		}
 		return
 	}
-	h.Doubt, h.Agreed = nil, 0
+	h.Divergence, h.Agreed = nil, 0
 	i := DivergenceInfo{Tile: c.tile, At: d.At, Tick: d.Tick, Own: d.Own, Stored: d.Stored, Offset: -1,
 		Recoded: d.Recoded()}
 	if d.Stored != nil {

@@ -150,7 +150,7 @@ func (f *tileFollower) pass(ctx context.Context) (n int, err error) {
 	}
 	_, seldom := f.pace()
 	f.watch.Saw(c.Owner, 2*seldom)
-	if !h.Warm || !h.Extend(&c) || h.Doubt != nil {
+	if !h.Warm || !h.Extend(&c) || h.Divergence != nil {
 		h.Warm = false
 		r, err := stream.Recover(ctx, f.seams.Log, f.tile)
 		if err == nil {

@@ -62,7 +62,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	}
 	return &TileProcessor{base: all, ownership: right, acquisition: acquire,
 		owner: owner, follower: &tileFollower{
-		base: all, ownership: right, acquisition: acquire, suspector: &suspector{base: all}}}, nil
+			base: all, ownership: right, acquisition: acquire, suspector: &suspector{base: all}}}, nil
 }
 
 // Run claims the tile and runs it until ctx ends or another processor takes over. It owns every

@@ -4,6 +4,7 @@ package history
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -49,12 +50,12 @@ type History struct {
 	Warm      bool             // the state is one that the stream has had: what was committed since continues it
 	stuck     int              // chunks in a row after which the owner hash was ahead of the stream
 
-	snapped  fence.Position // where the last snapshot was encoded
-	sum      uint32         // of the game's state there
-	restored fence.Position // where the last snapshot was restored
-	Doubt    *Doubt         // this state is not the owner's
-	Agreed   int            // how often what was folded here was the owner's, since a doubt
-	Recoded  fence.Epoch    // of an owner that encodes the state otherwise: it cannot be compared
+	snapped    fence.Position // where the last snapshot was encoded
+	sum        uint32         // of the game's state there
+	restored   fence.Position // where the last snapshot was restored
+	Divergence *Divergence    // this state is not the owner's
+	Agreed     int            // how often what was folded here was the owner's, since a divergence
+	Recoded    fence.Epoch    // of an owner that encodes the state otherwise: it cannot be compared
 
 	Skip   []fence.EventRef // what Replay leaves out
 	failed int              // entries that the last Replay folded before it failed; -1: none, nor the snapshot
@@ -249,4 +250,70 @@ func (h *History) Blob() ([]byte, error) {
 func (h *History) Snapshot(at fence.Position, contact string, blob []byte) fence.Snapshot {
 	return fence.Snapshot{Position: at, Tick: h.Tick, Contact: contact, Sum: fence.Checksum(blob),
 		Taken: time.Now(), Blob: blob}
+}
+
+// without is the events of a batch, less those of Skip.
+func (h *History) without(seq fence.Seq, events [][]byte) [][]byte {
+	var left [][]byte
+	for i, e := range events {
+		if !slices.Contains(h.Skip, fence.EventRef{Seq: seq}) &&
+			!slices.Contains(h.Skip, fence.EventRef{Seq: seq, Index: i + 1}) {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
+// Blame says what of a snapshot and entries made Replay fail: an event without which their batch can be folded, if one
+// is found within a time; else the batch; zero: the snapshot. The state may be anything afterwards.
+func (h *History) Blame(s *fence.Snapshot, entries []fence.Entry, within time.Duration) fence.EventRef {
+	n, skip, began := h.failed, h.Skip, time.Now()
+	if n < 0 {
+		return fence.EventRef{}
+	}
+	culprit := fence.EventRef{Seq: entries[n].Seq}
+	b, err := stream.DecodeBatch(&entries[n])
+	if err != nil {
+		return culprit
+	}
+	for i := range b.Events {
+		one := fence.EventRef{Seq: culprit.Seq, Index: i + 1}
+		h.Skip = append(slices.Clone(skip), one)
+		if err = h.Replay(s, entries[:n+1]); err == nil {
+			culprit = one
+		}
+		if err == nil || time.Since(began) > within {
+			break
+		}
+	}
+	h.Skip = skip
+	return culprit
+}
+
+// Heat is how much happens in a tile: events a tick, each tick weighing a twentieth less than the next.
+type Heat struct {
+	Value float64
+	tick  fence.Tick
+}
+
+const heatKept = 0.95 // of a tick's weight, a tick later
+
+// add counts a tick's events. Ticks between this one and the last had none.
+func (h *Heat) add(tick fence.Tick, events int) {
+	h.Decay(tick)
+	h.Value += (1 - heatKept) * float64(events)
+}
+
+// Decay lets quiet ticks pass.
+func (h *Heat) Decay(tick fence.Tick) {
+	switch {
+	case tick == h.tick+1:
+		h.Value *= heatKept
+	case tick > h.tick && h.Value > 0:
+		h.Value *= math.Pow(heatKept, float64(tick-h.tick))
+	}
+	if h.Value < 1e-6 {
+		h.Value = 0
+	}
+	h.tick = tick
 }

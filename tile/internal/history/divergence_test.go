@@ -42,22 +42,22 @@ func snapshotAt(at fence.Position, game string) *fence.Snapshot {
 func TestStateIsComparedWithWhatTheOwnerSays(t *testing.T) {
 	h, at := after(t, &letters{})
 	require.True(t, h.Extend(&stream.Chunk{Entries: []fence.Entry{said(t, at, "ab", "c")}}))
-	assert.Nil(t, h.Doubt)
+	assert.Nil(t, h.Divergence)
 	assert.Equal(t, 1, h.Agreed)
 
 	rules := &letters{}
 	h, at = after(t, rules)
 	e := said(t, at, "aXb", "c")
 	require.True(t, h.Extend(&stream.Chunk{Entries: []fence.Entry{e}}), "it continues the stream all the same")
-	require.NotNil(t, h.Doubt)
-	assert.Equal(t, &Doubt{At: at, Tick: 20, Owner: 1, Own: []byte("ab")}, h.Doubt)
-	assert.False(t, h.Doubt.Recoded(), "nothing is known of the owner's state yet")
+	require.NotNil(t, h.Divergence)
+	assert.Equal(t, &Divergence{At: at, Tick: 20, Owner: 1, Own: []byte("ab")}, h.Divergence)
+	assert.False(t, h.Divergence.Recoded(), "nothing is known of the owner's state yet")
 
 	require.NoError(t, h.Replay(snapshotAt(fence.Position{Epoch: 1, Seq: 1}, "a"), nil))
-	assert.Nil(t, h.Doubt.Stored, "a snapshot of another position")
+	assert.Nil(t, h.Divergence.Stored, "a snapshot of another position")
 	require.NoError(t, h.Replay(snapshotAt(at, "aXb"), []fence.Entry{e}))
-	assert.Equal(t, "aXb", string(h.Doubt.Stored))
-	assert.False(t, h.Doubt.Recoded())
+	assert.Equal(t, "aXb", string(h.Divergence.Stored))
+	assert.False(t, h.Divergence.Recoded())
 	assert.Equal(t, "aXbc", rules.state, "it goes on from the owner's")
 }
 
@@ -65,20 +65,20 @@ func TestStatesThatAreOnlyEncodedOtherwiseAreTold(t *testing.T) {
 	h, at := after(t, &capitals{})
 	e := said(t, at, "ab", "c")
 	require.True(t, h.Extend(&stream.Chunk{Entries: []fence.Entry{e}}))
-	require.NotNil(t, h.Doubt)
+	require.NotNil(t, h.Divergence)
 	require.NoError(t, h.Replay(snapshotAt(at, "ab"), nil))
-	assert.True(t, h.Doubt.Recoded())
+	assert.True(t, h.Divergence.Recoded())
 
-	h.Doubt, h.Recoded = nil, 1
+	h.Divergence, h.Recoded = nil, 1
 	require.True(t, h.Extend(&stream.Chunk{Entries: []fence.Entry{e}}))
-	assert.Nil(t, h.Doubt, "this owner is not compared any more")
+	assert.Nil(t, h.Divergence, "this owner is not compared any more")
 }
 
 func TestWhatWasRestoredIsNoAgreement(t *testing.T) {
 	h, at := after(t, &letters{})
 	require.NoError(t, h.Replay(snapshotAt(at, "ab"), nil))
 	require.True(t, h.Extend(&stream.Chunk{Entries: []fence.Entry{said(t, at, "ab", "c")}}))
-	assert.Nil(t, h.Doubt)
+	assert.Nil(t, h.Divergence)
 	assert.Zero(t, h.Agreed)
 }
 

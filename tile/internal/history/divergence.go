@@ -7,8 +7,8 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// Doubt is a state that was found not to be the owner's.
-type Doubt struct {
+// Divergence is a state that was found not to be the owner's.
+type Divergence struct {
 	At    fence.Position // where both had folded the same batches
 	Tick  fence.Tick
 	Owner fence.Epoch
@@ -20,7 +20,7 @@ type Doubt struct {
 }
 
 // Recoded reports whether only the bytes differ: restored here, the owner's state is encoded as the own one.
-func (d *Doubt) Recoded() bool { return d.Stored != nil && bytes.Equal(d.Own, d.Again) }
+func (d *Divergence) Recoded() bool { return d.Stored != nil && bytes.Equal(d.Own, d.Again) }
 
 // StateSum is the sum of the game's state as it is at the end of the history, if a snapshot was encoded there; else
 // zero.
@@ -43,14 +43,14 @@ func (h *History) compare(sum uint32, owner fence.Epoch) {
 		h.Agreed++
 	case stream.SumState(own) == sum: // it is the owner's, not folded here
 	default:
-		h.Doubt = &Doubt{At: h.Position, Tick: h.Tick, Owner: owner, Own: bytes.Clone(own)}
+		h.Divergence = &Divergence{At: h.Position, Tick: h.Tick, Owner: owner, Own: bytes.Clone(own)}
 	}
 }
 
-// explain completes a doubt by a snapshot that has just been restored.
+// explain completes a divergence by a snapshot that has just been restored.
 func (h *History) explain(s *fence.Snapshot) {
 	h.restored = s.Position
-	d := h.Doubt
+	d := h.Divergence
 	if d == nil || d.At != s.Position {
 		return
 	}
