@@ -116,7 +116,7 @@ func TestRememberedActionsLeaveRoomForTheSnapshot(t *testing.T) {
 		var mu sync.Mutex // guards what follows
 		var snapshots []tile.SnapshotInfo
 		done, refused := []string{}, 0
-		p := w.startLarge(t, fence.MaxSnapshot-fence.MaxPayload-50_000, tile.Config{SnapshotEvery: 20,
+		p := w.startLarge(t, fence.MaxSnapshot-fence.MaxPayload-50_000, tile.Config{SnapshotEvery: 200,
 			Hooks: tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -132,7 +132,7 @@ func TestRememberedActionsLeaveRoomForTheSnapshot(t *testing.T) {
 			return err
 		}
 		require.NoError(t, act("first"))
-		time.Sleep(20 * time.Second)
+		time.Sleep(101 * time.Second)
 		require.NotEmpty(t, saved(), "it knows by now what the game's state takes")
 		var all sync.WaitGroup
 		for i := range 1500 {
@@ -173,13 +173,15 @@ func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
 		w := newWorld(t)
 		at := fence.Position{}
 		install := true
-		n := 0
-		for tick := fence.Tick(1); tick <= 18; tick++ {
+		for tick := fence.Tick(1); tick <= 10; tick++ {
 			b := stream.Batch{}
-			for range 15_500 {
-				n++
-				b.Resolutions = append(b.Resolutions,
-					stream.Resolution{ActionID: fmt.Sprintf("%064d", n), Outcome: stream.Applied})
+			if tick <= 2 { // together they take more than the game's state leaves of a snapshot
+				for i := range 10_000 {
+					b.Resolutions = append(b.Resolutions, stream.Resolution{
+						ActionID: fmt.Sprintf("%064d", int(tick)*10_000+i), Outcome: stream.Applied})
+				}
+			} else {
+				b.Events = slices.Repeat([][]byte{make([]byte, 65_000)}, 15)
 			}
 			payload, private, err := b.Encode()
 			require.NoError(t, err)
@@ -191,10 +193,11 @@ func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
 		}
 		_, err := w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "old:1", ID: fence.NewClaimID()})
 		require.NoError(t, err)
-		p := w.startLarge(t, 1, tile.Config{TakeOver: true, TickInterval: 10 * time.Second})
-		time.Sleep(time.Minute)
+		p := w.startLarge(t, fence.MaxSnapshot-fence.MaxPayload-50_000, tile.Config{TakeOver: true,
+			TickInterval: 30 * time.Second, Limits: tile.Limits{MaxStreamBytes: 8 << 20}})
+		time.Sleep(2 * time.Minute)
 		require.True(t, p.Status().StreamFull)
-		known, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: fmt.Sprintf("%064d", 1)})
+		known, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: fmt.Sprintf("%064d", 10_000)})
 		require.NoError(t, err, "what it remembers it answers")
 		require.Equal(t, stream.Applied, known)
 		_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "new"})

@@ -59,6 +59,10 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 		"slow and large":      {each: time.Millisecond, event: make([]byte, 4000)},
 		"five intents a tick": {each: 100 * time.Millisecond},
 	} {
+		batch, honest := 100, 10 // intents in 10 ms, and in all
+		if rules.each > time.Millisecond {
+			batch, honest = 20, 3
+		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
@@ -76,14 +80,14 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 								answered.Add(1)
 							}
 						})
-						if i%100 == 99 {
+						if i%batch == batch-1 {
 							time.Sleep(10 * time.Millisecond)
 						}
 					}
 				})
 				time.Sleep(5 * time.Second)
 				slowest := time.Duration(0)
-				for i := range 10 {
+				for i := range honest {
 					began := time.Now()
 					_, err := p.Submit(ctx, tile.Intent{Tile: testTile, Actor: fmt.Sprint("honest", i)})
 					require.NoError(t, err)
@@ -177,9 +181,10 @@ func TestWhoHasGoneIsNotResolved(t *testing.T) {
 func TestActorsShareTheMemoryOfOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		p := w.startLarge(t, 0, tile.Config{SnapshotEvery: 1000})
+		p := w.startLarge(t, fence.MaxSnapshot-fence.MaxPayload-1_200_000, tile.Config{SnapshotEvery: 200})
+		time.Sleep(101 * time.Second) // it knows what the game's state leaves of a snapshot: 16,000 actions
 		var refused, decided atomic.Int64
-		for i := range 130 * 1024 {
+		for i := range 17 * 1024 {
 			if i%1000 == 999 {
 				time.Sleep(500 * time.Millisecond)
 			}
@@ -194,8 +199,8 @@ func TestActorsShareTheMemoryOfOutcomes(t *testing.T) {
 			require.NoError(t, err)
 		}
 		time.Sleep(10 * time.Second)
-		assert.Greater(t, refused.Load(), int64(20_000))
-		assert.Greater(t, decided.Load(), int64(80_000), "little of it is left unused")
+		assert.Greater(t, refused.Load(), int64(2_500))
+		assert.Greater(t, decided.Load(), int64(10_000), "little of it is left unused")
 		for i := range 100 {
 			honest := tile.Intent{Tile: testTile, ActionID: fmt.Sprint("honest", i), Actor: "ann"}
 			_, err := p.Submit(t.Context(), honest)

@@ -51,7 +51,7 @@ func (c *census) SaveSnapshot(ctx context.Context, s fence.SnapshotWrite) error 
 
 // TestTilesBornTogetherDoNotConfirmAndSaveTogether.
 func TestTilesBornTogetherDoNotConfirmAndSaveTogether(t *testing.T) {
-	const tiles, confirmEvery, snapshotEvery = 1000, 10, 60
+	const tiles, confirmEvery, snapshotEvery = 400, 10, 60
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		c := &census{Store: w.store, confirms: map[fence.Tick]int{}, snapshots: map[fence.Tick]int{}}
@@ -72,8 +72,8 @@ func TestTilesBornTogetherDoNotConfirmAndSaveTogether(t *testing.T) {
 		}()
 		saved := 0
 		for tick := fence.Tick(1); tick <= 60; tick++ {
-			assert.InDelta(t, tiles/confirmEvery, c.confirms[tick], 40, "tick %d", tick) // four standard deviations
-			assert.InDelta(t, tiles/snapshotEvery, c.snapshots[tick], 18, "tick %d", tick)
+			assert.InDelta(t, tiles/confirmEvery, c.confirms[tick], 24, "tick %d", tick) // four standard deviations
+			assert.InDelta(t, tiles/snapshotEvery, c.snapshots[tick], 11, "tick %d", tick)
 			saved += c.snapshots[tick]
 		}
 		assert.Equal(t, tiles, saved, "each tile once in its interval")
