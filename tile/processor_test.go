@@ -288,3 +288,5 @@ func TestBadArguments(t *testing.T) {
 	_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile})
 	assert.ErrorIs(t, err, tile.ErrOverloaded)
 }
+
+type ledgerRules = ledgertest.Ledger

@@ -3,7 +3,10 @@ package tile_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,4 +141,153 @@ func TestDrainGivesUpOnAStoreThatStaysAway(t *testing.T) {
 		assert.WithinDuration(t, began.Add(5*time.Second), time.Now(), time.Second)
 		assert.ErrorIs(t, <-asked, tile.ErrUnresolved, "it may or may not have been committed")
 	})
+}
+
+func idle(tb testing.TB, refreshEvery int) *tile.TileProcessor {
+	w := newWorld(nil)
+	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &ledgerRules{},
+		&tile.Config{RefreshEvery: refreshEvery, TickInterval: 100 * time.Millisecond})
+	require.NoError(tb, err)
+	require.NoError(tb, p.BootOnly(tb.Context()))
+	return p
+}
+
+// BenchmarkIdleTick is a tick of a tile in which nothing happens, over memory.
+func BenchmarkIdleTick(b *testing.B) {
+	for _, every := range []int{1, 10, 100} {
+		b.Run(fmt.Sprintf("refresh every %d", every), func(b *testing.B) {
+			p := idle(b, every)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := p.PlayTicks(context.Background(), 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func TestQuietTickAllocatesNothing(t *testing.T) {
+	p := idle(t, 150)
+	require.NoError(t, p.PlayTicks(t.Context(), 10))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = p.PlayTicks(context.Background(), 1) }))
+}
+
+func TestIdleOwnerRefreshesAndLearnsOfItsSuccessorInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.process("a:1", tile.Config{RefreshEvery: 10, SnapshotEvery: 7})
+		a.say(t, "", "one")
+		time.Sleep(10 * time.Second)
+		before := 0
+		a.line.set(func(l *line) { before = l.writes })
+		time.Sleep(50 * time.Second)
+		a.line.set(func(l *line) { assert.InDelta(t, 10, l.writes-before, 1) })
+		assert.Greater(t, a.Status().Tick, fence.Tick(110), "ticks are played all the same")
+		b := w.process("b:1", tile.Config{TakeOver: true})
+		b.eventually(t, tile.Serving, time.Second)
+		a.eventually(t, tile.StoodDown, 5*time.Second+500*time.Millisecond)
+		require.NoError(t, b.drain())
+	})
+}
+
+func TestForgottenBatchesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		a := w.process("a:1", tile.Config{ConfirmEvery: never, Limits: tile.Limits{KeepBytes: 5 * 170}})
+		for i := range 20 {
+			a.say(t, "", fmt.Sprint(i))
+		}
+		assert.InDelta(t, 16, a.Status().Forgotten, 1)
+		assert.Equal(t, 5, a.Status().Kept)
+		require.NoError(t, a.drain())
+	})
+}
+
+// sluggish is a ledger whose ticks take a while, and which writes down what pace it was told, and when in ticks.
+type sluggish struct {
+	ledgerRules
+	takes atomic.Int64 // time.Duration, for each tick
+	ticks atomic.Int64 // that were played
+}
+
+func (s *sluggish) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	s.ticks.Add(1)
+	time.Sleep(time.Duration(s.takes.Load()))
+	return s.ledgerRules.Resolve(tick, intents)
+}
+
+func (s *sluggish) Dilated(pace float64) []byte { return fmt.Append(nil, "pace=", pace) }
+
+// paces are the paces that a tile has announced.
+func paces(words []string) []string {
+	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return !strings.HasPrefix(w, "pace=") })
+}
+
+// TestTimeIsDilated: while ticks take three times as long as they may, each of them is played, and they all last long
+// enough; clients are told, no follower takes the tile, no intent is lost, and the usual pace returns by itself.
+func TestTimeIsDilated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+		limits := tile.Limits{MaxDilation: 8}
+		rules := &sluggish{}
+		p, err := tile.New(testTile, "a:1", seams, rules, &tile.Config{Limits: limits})
+		require.NoError(t, err)
+		owner := w.launch(p, nil)
+		owner.say(t, "", "quick")
+		follower := w.start("b:1", tile.Config{Follow: true, Limits: limits})
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, []string{"pace=1"}, paces(w.history()), "an owner says at which pace it begins")
+		assert.Zero(t, owner.Status().Dilation)
+
+		rules.takes.Store(int64(1200 * time.Millisecond))
+		time.Sleep(10 * time.Second)
+		before, played := owner.Status(), rules.ticks.Load()
+		for i := range 20 {
+			owner.say(t, fmt.Sprint(i), fmt.Sprint("slow", i))
+		}
+		time.Sleep(time.Minute)
+		after := owner.Status()
+		assert.InDelta(t, 3, after.Dilation, 0.25)
+		assert.Equal(t, before.Missed, after.Missed, "none is missed")
+		assert.InDelta(t, rules.ticks.Load()-played, int64(after.Tick-before.Tick), 1, "none is left out")
+		assert.Equal(t, []string{"pace=1", fmt.Sprint("pace=", after.Dilation)}, paces(w.history()))
+
+		rules.takes.Store(0)
+		time.Sleep(5 * time.Minute)
+		assert.EqualValues(t, 1, owner.Status().Dilation)
+		told := paces(w.history())
+		assert.Equal(t, "pace=1", told[len(told)-1])
+		start := owner.Status().Tick
+		time.Sleep(10 * time.Second)
+		assert.InDelta(t, 20, int64(owner.Status().Tick-start), 1)
+		assert.Equal(t, tile.Following, follower.Status().State)
+		assert.Equal(t, owner.Status().Position, follower.Status().Position)
+		assert.Equal(t, 1+20+len(told), len(w.history()))
+
+		require.NoError(t, follower.drain())
+		require.NoError(t, owner.drain())
+	})
+}
+
+// TestTimeIsNotDilatedFurther than a game allows, nor without its say.
+func TestTimeIsNotDilatedFurther(t *testing.T) {
+	for most, want := range map[int]float64{0: 0, 2: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			rules := &sluggish{}
+			rules.takes.Store(int64(3 * time.Second))
+			p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules,
+				&tile.Config{Limits: tile.Limits{MaxDilation: most}})
+			require.NoError(t, err)
+			owner := w.launch(p, nil)
+			time.Sleep(time.Minute)
+			s := owner.Status()
+			assert.InDelta(t, want, s.Dilation, 0)
+			assert.Positive(t, s.Missed)
+			assert.Equal(t, most > 0, len(paces(w.history())) > 0)
+			require.NoError(t, owner.drain())
+		})
+	}
 }

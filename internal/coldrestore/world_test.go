@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay"
+	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
@@ -234,4 +236,95 @@ func (w *world) converges(o *owner) {
 		held, heldAt, err := w.client.state()
 		return err == nil && heldAt == at && slices.Equal(held, actions)
 	}, soon, 20*time.Millisecond, "the client holds what the owner has")
+}
+
+// client is a player's view of the tile, through a relay. It connects once and gets no other information.
+type client struct {
+	mu      sync.Mutex
+	game    ledger
+	at      fence.Position
+	highest fence.Seq // ever held
+	err     error
+}
+
+func watch(t *testing.T, url string, id fence.TileID) *client {
+	c := &client{}
+	conn, err := relayclient.Dial(t.Context(), url, &relayclient.Config{Sync: c.sync, Frame: c.frame})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
+	require.NoError(t, conn.Subscribe(context.Background(), id))
+	return c
+}
+
+func (c *client) sync(s relayclient.Sync) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved(s.Snapshot.Position, c.game.Restore(s.Snapshot.Blob))
+}
+
+func (c *client) frame(f fence.Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moved(f.Position, c.game.applyBatch(&f))
+}
+
+func (c *client) moved(to fence.Position, err error) {
+	c.at, c.highest = to, max(c.highest, to.Seq)
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// state is what the client's view is worth.
+func (c *client) state() (actions []string, at fence.Position, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.game.actions), c.at, c.err
+}
+
+// seen is the highest sequence the client ever held.
+func (c *client) seen() fence.Seq {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.highest
+}
+
+// ledger is a game whose state is the list of all actions that ever were applied, in order: what is lost of it is
+// there to be counted.
+type ledger struct{ actions []string }
+
+func (l *ledger) Restore(snapshot []byte) error {
+	l.actions = nil
+	if len(snapshot) > 0 {
+		l.actions = strings.Split(string(snapshot), "\n")
+	}
+	return nil
+}
+
+func (l *ledger) Resolve(_ fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	var events [][]byte
+	var outcomes []stream.Outcome
+	for _, in := range intents {
+		events = append(events, []byte(in.ActionID))
+		outcomes = append(outcomes, stream.Applied)
+	}
+	return events, outcomes
+}
+
+func (l *ledger) Apply(_ fence.Tick, events [][]byte) error {
+	for _, e := range events {
+		l.actions = append(l.actions, string(e))
+	}
+	return nil
+}
+
+func (l *ledger) Snapshot() ([]byte, error) { return []byte(strings.Join(l.actions, "\n")), nil }
+
+// applyBatch folds a batch, as a client does.
+func (l *ledger) applyBatch(e *fence.Entry) error {
+	b, err := stream.DecodeBatch(e)
+	if err != nil {
+		return fmt.Errorf("tick %d: %w", e.Tick, err)
+	}
+	return l.Apply(e.Tick, b.Events)
 }

@@ -15,9 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/internal/ledgertest"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
@@ -189,5 +192,79 @@ func TestHostsRouteIntentsWhileTilesMove(t *testing.T) {
 			c.mu.Unlock()
 		}
 		c.end(t)
+	})
+}
+
+const testTile fence.TileID = 0x85283083fffffff
+
+type ledgerRules = ledgertest.Ledger
+
+// newRules makes the rules of tiles whose state no test reads.
+func newRules(fence.TileID) (tile.Rules, error) { return &ledgerRules{}, nil }
+
+// world is a set of embedded back ends for the hosts of a test.
+type world struct {
+	t         *testing.T
+	store     *memfence.Store
+	log       *memstream.Log
+	authority *memfence.Authority
+	handover  func(context.Context, tile.Handover) error // of the hosts that begin from now on
+}
+
+func newWorld(t *testing.T) *world {
+	s := memfence.New()
+	return &world{t: t, store: s, log: memstream.New(s), authority: memfence.NewAuthority()}
+}
+
+func (w *world) seams() tile.Seams {
+	return tile.Seams{Authority: w.authority, Store: w.store, Log: w.log, Handover: w.handover}
+}
+
+// tiles are n neighbouring tiles.
+func tiles(n int) []fence.TileID {
+	ids := make([]fence.TileID, n)
+	for i := range ids {
+		ids[i] = testTile + fence.TileID(i)<<20
+	}
+	return ids
+}
+
+// wordsOf is what a tile's committed history says.
+func wordsOf(t *testing.T, log stream.Log, id fence.TileID) []string {
+	t.Helper()
+	words, err := ledgertest.Committed(context.Background(), log, id)
+	require.NoError(t, err)
+	return words
+}
+
+// Of n tiles that began together no two tick within a third of the interval's n-th part.
+func TestTilesTickApart(t *testing.T) {
+	const n, interval = 37, 500 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var mu sync.Mutex
+		var began []time.Duration // in the interval
+		h := w.host("a:1", tilehost.Config{Tile: tile.Config{TickInterval: interval, Hooks: tile.Hooks{
+			Ticked: func(i tile.TickInfo) {
+				mu.Lock()
+				defer mu.Unlock()
+				began = append(began, time.Duration(time.Now().Add(-i.Took).UnixNano())%interval)
+			}}}})
+		mine := tiles(n)
+		require.NoError(t, h.Own(mine...))
+		require.NoError(t, h.Await(t.Context(), mine...))
+		time.Sleep(interval)
+		mu.Lock()
+		began = began[:0]
+		mu.Unlock()
+		time.Sleep(interval)
+		mu.Lock()
+		require.InDelta(t, n, len(began), 1)
+		slices.Sort(began)
+		for i := 1; i < len(began); i++ {
+			assert.Greater(t, began[i]-began[i-1], interval/n/3)
+		}
+		mu.Unlock()
+		h.end(t)
 	})
 }
