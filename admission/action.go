@@ -12,9 +12,6 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// MaxName is the most bytes of an actor, owner, asset or credit ID.
-const MaxName = tile.MaxName
-
 // Amount counts units of an asset: cards, coins in their smallest denomination, charges.
 type Amount uint64
 
@@ -29,8 +26,8 @@ type Action struct {
 	// action and the same one for each retry.
 	ID string
 
-	Actor string       // the authenticated player, whose account pays; 1 to MaxName bytes of UTF-8
-	Asset string       // what is spent: a card kind, a currency; 1 to MaxName bytes of UTF-8
+	Actor string       // the authenticated player, whose account pays; 1 to tile.MaxName bytes of UTF-8
+	Asset string       // what is spent: a card kind, a currency; 1 to tile.MaxName bytes of UTF-8
 	Cost  Amount       // units spent; zero spends nothing, but still honours the cooldown
 	Tile  fence.TileID // where it happens
 	Body  []byte       // the game's own encoding, at most tile.MaxIntentBody bytes
@@ -98,9 +95,9 @@ func (f Fingerprint) LogValue() slog.Value { return slog.StringValue(f.String())
 // retry across the change is refused as another request.
 const fingerprintVersion = 1
 
-// FingerprintOf hashes everything that makes a request what it is: actor, asset, cost, cooldown, tile and
+// fingerprintOf hashes everything that makes a request what it is: actor, asset, cost, cooldown, tile and
 // body, each with its length, so that no two requests run together. The ID is not part of it.
-func FingerprintOf(a Action) Fingerprint {
+func fingerprintOf(a Action) Fingerprint {
 	b := make([]byte, 0, 64+len(a.Actor)+len(a.Asset)+len(a.Body))
 	b = append(b, fingerprintVersion)
 	for _, field := range [][]byte{[]byte(a.Actor), []byte(a.Asset), a.Body} {

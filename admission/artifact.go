@@ -122,9 +122,9 @@ type Account struct {
 
 // Credit mints units into an account.
 type Credit struct {
-	ID     string // idempotency key of the mint, 1 to MaxName bytes of UTF-8; never reused
-	Owner  string // 1 to MaxName bytes of UTF-8
-	Asset  string // 1 to MaxName bytes of UTF-8
+	ID     string // idempotency key of the mint, 1 to tile.MaxName bytes of UTF-8; never reused
+	Owner  string // 1 to tile.MaxName bytes of UTF-8
+	Asset  string // 1 to tile.MaxName bytes of UTF-8
 	Amount Amount // 1 to MaxAmount
 	At     time.Time
 }

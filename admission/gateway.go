@@ -299,7 +299,7 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 // change of price does not make another request of a retry.
 func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
 	if a.Fingerprint.IsZero() {
-		a.Fingerprint = FingerprintOf(a)
+		a.Fingerprint = fingerprintOf(a)
 	}
 	priced, err := a, g.allow(a.Tile)
 	if err == nil {

@@ -62,7 +62,7 @@ func (l *AdmissionLedger) admit(ctx context.Context, a Action) (Artifact, error)
 		return Artifact{}, err
 	}
 	if a.Fingerprint.IsZero() {
-		a.Fingerprint = FingerprintOf(a)
+		a.Fingerprint = fingerprintOf(a)
 	}
 	now, err := l.store.Now(ctx)
 	if err != nil {

@@ -199,11 +199,6 @@ func (c *client) refresh(token string) {
 	c.reply(prepare(c.form, sessionMessage(c.sess.Remaining(time.Now()))))
 }
 
-// info describes the connection.
-func (c *client) info() ClientInfo {
-	return ClientInfo{Remote: c.sess.Remote(), Actor: c.sess.Actor(), Subprotocol: c.form.encoding().Subprotocol()}
-}
-
 func (c *client) refuse(tile string, code relaypb.Code, text string) {
 	c.reply(prepare(c.form, errorMessage(tile, code, text)))
 }

@@ -20,17 +20,13 @@ type Hooks struct {
 	Repaired func(RepairInfo)
 }
 
-// ClientInfo is one connection.
-type ClientInfo struct {
+// ClientClosedInfo is one connection that has ended.
+type ClientClosedInfo struct {
 	Remote      string // address of the peer
 	Actor       string // empty: a stranger
 	Subprotocol string
-}
 
-// ClientClosedInfo is one connection that has ended.
-type ClientClosedInfo struct {
-	ClientInfo
-	Code   int    // status with which the relay closed it; zero if the peer or the network ended it
+	Code   int    // status with which the relay closed it (docs/wire.md); zero if the peer or the network ended it
 	Reason string // in words
 	Open   time.Duration
 	Bytes  uint64 // written to it

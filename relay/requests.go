@@ -40,8 +40,9 @@ func (c *client) over(how string) {
 	}
 	code, reason := c.cause()
 	c.cfg.Logger.Debug("client closed", "remote", c.sess.Remote(), "code", code, "reason", reason)
-	hook.Call(c.cfg.Hooks.ClientClosed, ClientClosedInfo{ClientInfo: c.info(), Code: code, Reason: reason,
-		Open: time.Since(c.opened), Bytes: c.wire.Sent()})
+	hook.Call(c.cfg.Hooks.ClientClosed, ClientClosedInfo{Remote: c.sess.Remote(), Actor: c.sess.Actor(),
+		Subprotocol: c.form.encoding().Subprotocol(), Code: code, Reason: reason, Open: time.Since(c.opened),
+		Bytes: c.wire.Sent()})
 }
 
 // serveMessage serves the next message. It returns how the connection has ended, in words; empty: it has not.

@@ -16,7 +16,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// memoryViews is a store of views with a hand on it.
+// memoryViews is a store of views that a test can make fail.
 type memoryViews struct {
 	*viewcache.Memory
 	t      testing.TB

@@ -97,12 +97,8 @@ type Held struct {
 type Entry struct {
 	MaxWait   time.Duration
 	Room      int // open tickets of the shard
-	PerSource int // of them, of one Ticket.Source
+	PerSource int // of them, of one Ticket.Source; never more than an eighth of the room that is left
 }
-
-// Share is how many open tickets a source may have now: PerSource, and an eighth of the room that is left, so that
-// heavy sources are refused first while the queue fills, and a source without tickets last. Back ends use it.
-func (e Entry) Share(open int) int { return min(e.PerSource, (max(e.Room-open, 0)+7)/8) }
 
 // PendingAgain is how long a supervisor has for the matches that Reclaim returned, before they are returned again.
 const PendingAgain = time.Second

@@ -129,8 +129,8 @@ func (sh *shard) room(name, source string, e match.Entry, now time.Time) error {
 	if source == "" {
 		return nil
 	}
-	if own, share := sh.open(source, now), e.Share(open); own >= share {
-		return &match.CrowdedError{What: "tickets of source " + source, Have: own, Limit: share}
+	if own, most := sh.open(source, now), share(e, open); own >= most {
+		return &match.CrowdedError{What: "tickets of source " + source, Have: own, Limit: most}
 	}
 	return nil
 }
@@ -176,3 +176,7 @@ func (sh *shard) timeOut(t *ticket, now time.Time) {
 	t.ended = now
 	sh.free(t)
 }
+
+// share is how many open tickets a source may have now: PerSource, and an eighth of the room that is left, so that
+// heavy sources are refused first while the queue fills, and a source without tickets last.
+func share(e match.Entry, open int) int { return min(e.PerSource, (max(e.Room-open, 0)+7)/8) }

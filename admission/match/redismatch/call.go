@@ -25,10 +25,10 @@ var confirmed = map[string]bool{"enqueue": true, "cancel": true, "record": true,
 // reading are the functions that write nothing, which a user without the right to write may call.
 var reading = map[string]bool{"read": true, "open": true, "list": true, "depth": true, "tiles": true}
 
-// call runs a function on the master of a base, and repeats it until it was run and confirmed, or for Config.Retry.
+// call runs a function on the master of a base, and repeats it until it was run and confirmed, or for retryFor.
 // The reply is without its code, which is "ok", "stale", "unknown" or another that the caller expects.
 func (s *Store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
-	deadline := time.Now().Add(s.cfg.Retry)
+	deadline := time.Now().Add(s.retry)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		reply, err = s.once(ctx, op, s.cfg.World.Key(base), args)
 		switch {
@@ -83,7 +83,7 @@ func (s *Store) run(ctx context.Context, node *redis.Client, op, base string, ar
 	}
 	pipe := node.Pipeline()
 	_ = pipe.Process(ctx, function)
-	wait := redis.NewCmd(ctx, "wait", s.cfg.Replicas, s.cfg.ConfirmTimeout.Milliseconds())
+	wait := redis.NewCmd(ctx, "wait", s.cfg.Replicas, s.confirm.Milliseconds())
 	_ = pipe.Process(ctx, wait)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	if err := function.Err(); err != nil {

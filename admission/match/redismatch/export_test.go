@@ -4,9 +4,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
+
+var PoolBase = poolBase
+
+// Hurry shortens how long calls wait for replicas, and are repeated.
+func (s *Store) Hurry(confirm, retry time.Duration) { s.confirm, s.retry = confirm, retry }
 
 // NewMutant loads a library in which texts of the sources are replaced, under names of its own, and returns a store on
 // it. edits are a text and what takes its place, and so on. remove takes the library off the servers again.

@@ -7,9 +7,9 @@ import (
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
-// Revision is the revision of the function library. It rises with every change of the Lua sources; a server that
+// revision is the revision of the function library. It rises with every change of the Lua sources; a server that
 // has a higher one is left alone.
-const Revision = 4
+const revision = 4
 
 // LibraryName is the name of the function library.
 const LibraryName = "tilefence_match_v1"
@@ -17,7 +17,7 @@ const LibraryName = "tilefence_match_v1"
 //go:embed lua/*.lua
 var sources embed.FS
 
-var library = redislib.New(LibraryName, Revision, "tilefence_match_revision_v1", sources,
+var library = redislib.New(LibraryName, revision, "tilefence_match_revision_v1", sources,
 	"queue", "claim", "finish", "seats", "register")
 
 // Load puts the function library on every master, and checks that no server, master or replica, evicts keys. A library

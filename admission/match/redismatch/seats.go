@@ -12,8 +12,8 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// PoolBase begins every key of a pool of seats. It is part of the wire contract.
-func PoolBase(pool string) string { return "{seats:" + pool + "}" }
+// poolBase begins every key of a pool of seats. It is part of the wire contract.
+func poolBase(pool string) string { return "{seats:" + pool + "}" }
 
 // Offer implements match.Seats.
 func (s *Store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.Duration) (match.Load, error) {
@@ -24,7 +24,7 @@ func (s *Store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.
 	if err != nil {
 		return match.Load{}, err
 	}
-	code, reply, err := s.call(ctx, "offer", PoolBase(pool), o.Tile.String(), uint64(o.Epoch), o.Contact, info, o.Seats,
+	code, reply, err := s.call(ctx, "offer", poolBase(pool), o.Tile.String(), uint64(o.Epoch), o.Contact, info, o.Seats,
 		millis(ttl))
 	if code == "stale" {
 		return match.Load{}, &match.StaleOfferError{Tile: o.Tile, Epoch: o.Epoch,
@@ -38,7 +38,7 @@ func (s *Store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.
 
 // Withdraw implements match.Seats.
 func (s *Store) Withdraw(ctx context.Context, pool string, tile fence.TileID, e fence.Epoch) error {
-	code, reply, err := s.call(ctx, "withdraw", PoolBase(pool), tile.String(), uint64(e))
+	code, reply, err := s.call(ctx, "withdraw", poolBase(pool), tile.String(), uint64(e))
 	if code == "stale" {
 		return &match.StaleOfferError{Tile: tile, Epoch: e, Current: fence.Epoch(fields(reply).number(0))}
 	}
@@ -64,7 +64,7 @@ func (s *Store) Allocate(
 		}
 		args = append(args, o.Match, o.Shard, tile, parties.String())
 	}
-	_, reply, err := s.call(ctx, "allocate", PoolBase(pool), args...)
+	_, reply, err := s.call(ctx, "allocate", poolBase(pool), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func assignment(id string, f fields) (match.Assignment, error) {
 
 // Take implements match.Seats.
 func (s *Store) Take(ctx context.Context, pool, id, ticket string) error {
-	code, _, err := s.call(ctx, "take", PoolBase(pool), id, ticket)
+	code, _, err := s.call(ctx, "take", poolBase(pool), id, ticket)
 	if code == "lapsed" {
 		return &match.LapsedError{Match: id, Ticket: ticket}
 	}
@@ -127,13 +127,13 @@ func (s *Store) Take(ctx context.Context, pool, id, ticket string) error {
 
 // Free implements match.Seats.
 func (s *Store) Free(ctx context.Context, pool, id, ticket string) error {
-	_, _, err := s.call(ctx, "free", PoolBase(pool), id, ticket)
+	_, _, err := s.call(ctx, "free", poolBase(pool), id, ticket)
 	return err
 }
 
 // Lapsed implements match.Seats.
 func (s *Store) Lapsed(ctx context.Context, pool string, limit int) ([]match.Lapse, error) {
-	_, reply, err := s.call(ctx, "lapsed", PoolBase(pool), limit)
+	_, reply, err := s.call(ctx, "lapsed", poolBase(pool), limit)
 	var lapses []match.Lapse
 	for f := fields(reply); len(f) >= 3; f = f[3:] {
 		lapses = append(lapses, match.Lapse{Shard: f.text(0), Match: f.text(1), Ticket: f.text(2)})
@@ -147,13 +147,13 @@ func (s *Store) Settled(ctx context.Context, pool string, settled []match.Lapse)
 	for _, l := range settled {
 		args = append(args, l.Match, l.Ticket)
 	}
-	_, _, err := s.call(ctx, "settled", PoolBase(pool), args...)
+	_, _, err := s.call(ctx, "settled", poolBase(pool), args...)
 	return err
 }
 
 // Tiles implements match.Seats.
 func (s *Store) Tiles(ctx context.Context, pool string) ([]match.Load, error) {
-	_, reply, err := s.call(ctx, "tiles", PoolBase(pool))
+	_, reply, err := s.call(ctx, "tiles", poolBase(pool))
 	var list []match.Load
 	for f := fields(reply); len(f) >= 7; f = f[7:] {
 		tile, err := fence.ParseTileID(f.text(0))

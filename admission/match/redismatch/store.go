@@ -27,11 +27,12 @@ type Config struct {
 	Replicas int
 	// NoReplicas is for servers without replicas: nothing waits for them, and a failover may lose tickets.
 	NoReplicas bool
-	// ConfirmTimeout is how long a call waits for the replicas. Default 500 ms.
-	ConfirmTimeout time.Duration
-	// Retry is how long a call that failed is repeated, within its context. Default 3 s.
-	Retry time.Duration
 }
+
+const (
+	confirmTimeout = 500 * time.Millisecond // of a call, for the replicas to confirm it
+	retryFor       = 3 * time.Second        // how long a call that failed is repeated, within its context
+)
 
 // Store implements match.Store and match.Seats on Redis. Its methods may be called from any goroutine.
 type Store struct {
@@ -39,6 +40,8 @@ type Store struct {
 	cfg       Config
 	functions string // what their names begin with
 	checks    redislib.Checks
+	confirm   time.Duration // confirmTimeout
+	retry     time.Duration // retryFor
 }
 
 var (
@@ -63,12 +66,10 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	c := setting.Of(cfg)
 	check := setting.Check{Err: c.World.Validate()}
 	check.Number("Replicas", &c.Replicas, 1)
-	check.Duration("ConfirmTimeout", &c.ConfirmTimeout, 500*time.Millisecond)
-	check.Duration("Retry", &c.Retry, 3*time.Second)
 	if check.Err != nil {
 		return nil, check.Err
 	}
-	return &Store{client: client, cfg: c, functions: "tilefence_match_"}, nil
+	return &Store{client: client, cfg: c, functions: "tilefence_match_", confirm: confirmTimeout, retry: retryFor}, nil
 }
 
 // Base begins every key of a shard in the world without a name. It is part of the wire contract.

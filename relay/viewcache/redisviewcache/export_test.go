@@ -1,6 +1,10 @@
 package redisviewcache
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tilefence/tilefence/fence"
+)
 
 // Mutate puts an error into the library of this process, which then has another name than the real one.
 func Mutate(edits ...string) (changed bool) {
@@ -8,3 +12,6 @@ func Mutate(edits ...string) (changed bool) {
 	library = build(text)
 	return text != source
 }
+
+// Keys are the keys of a tile's group, and its own lock, in the world without a name.
+func Keys(tile fence.TileID) []string { return keysOf(fence.World{}, tile) }

@@ -57,19 +57,14 @@ func New(client redis.UniversalClient, world fence.World, limits *viewcache.Limi
 // Close ends the subscriptions to announcements. The client stays open.
 func (s *Store) Close() { s.heard.close() }
 
-// Keys are the keys of a tile's group, and its own lock, in the world without a name.
-// They are part of the wire contract (docs/wire.md).
-func Keys(tile fence.TileID) []string { return keysOf(fence.World{}, tile) }
-
+// keysOf are the keys of a tile's group, and its own lock. They are part of the wire contract (docs/wire.md).
 func keysOf(w fence.World, tile fence.TileID) []string {
 	p := w.Key("{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:")
 	return []string{p + "index", p + "values", p + "used", p + "old", p + "lock:" + tile.String()}
 }
 
-// Channel is the sharded channel on which new versions of a tile's group are announced, each by its tile, position,
+// channel is the sharded channel on which new versions of a group's tiles are announced, each by its tile, position,
 // base and stamp, with spaces between. It is part of the wire contract (docs/wire.md).
-func Channel(tile fence.TileID) string { return channel(viewcache.GroupOf(tile)) }
-
 func channel(group int) string { return "{tilefence:views:" + strconv.Itoa(group) + "}:news" }
 
 // failed tells an answer of the server from none.
@@ -185,8 +180,8 @@ func (s *Store) Unlock(ctx context.Context, tile fence.TileID, token viewcache.T
 // Put implements viewcache.Store.
 func (s *Store) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
 	verdict, err := s.call(ctx, "put", p.Tile, p.Tile.String(), uint64(p.Token), p.At.String(), p.Base.String(),
-		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(), s.world.Key(Channel(p.Tile)), p.Tail,
-		p.Snapshot).Int()
+		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(),
+		s.world.Key(channel(viewcache.GroupOf(p.Tile))), p.Tail, p.Snapshot).Int()
 	if err == nil && (verdict < int(viewcache.Stored) || verdict > int(viewcache.Gone)) {
 		return 0, unreadable("put", verdict)
 	}
