@@ -3,12 +3,15 @@ package dynamoledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
@@ -68,4 +71,87 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 		s.clock.next, o.HTTPClient = o.HTTPClient, s.clock
 	})
 	return s, nil
+}
+
+// errAgain: what was read has changed meanwhile, and nothing was written.
+var errAgain = errors.New("the account changed meanwhile")
+
+// call describes an operation for its errors.
+type call struct {
+	op, id string
+	writes bool
+}
+
+// persist makes a request, and again while what it read changes meanwhile.
+func (s *Store) persist(ctx context.Context, c call, request func(context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		if ctx.Err() != nil {
+			return s.failed(c, fence.ErrNotApplied, context.Cause(ctx))
+		}
+		err := request(ctx)
+		switch {
+		case err == nil || isAnswer(err):
+			return err
+		case !errors.Is(err, errAgain):
+			outcome := fence.ErrNotApplied
+			if c.writes {
+				outcome = dynamotx.Outcome(err)
+			}
+			if ctx.Err() != nil {
+				err = errors.Join(context.Cause(ctx), err)
+			}
+			return s.failed(c, outcome, err)
+		case attempt == s.cfg.MaxAttempts:
+			return s.failed(c, fence.ErrNotApplied, err)
+		}
+	}
+}
+
+func (s *Store) failed(c call, outcome, err error) error {
+	s.cfg.Logger.Warn("ledger table failed", "op", c.op, "id", c.id, "outcome", outcome, "error", err)
+	return &fence.StoreError{Op: fmt.Sprintf("%s %q", c.op, c.id), Outcome: outcome, Err: err}
+}
+
+// isAnswer tells what the ledger has to say from what went wrong.
+func isAnswer(err error) bool {
+	return slices.ContainsFunc([]error{
+		admission.ErrUnknownAction, admission.ErrContested, admission.ErrReused, admission.ErrBalanceLimit,
+		fence.ErrCorrupt,
+	}, func(known error) bool { return errors.Is(err, known) })
+}
+
+const openIndex = "open"
+
+// CreateTable makes a ledger's table, with on-demand capacity, and waits until it can be used, within ctx.
+// A table of that name that exists is left as it is. Deletion by `expires` is switched on.
+func CreateTable(ctx context.Context, client *dynamodb.Client, name string) error {
+	if client == nil || name == "" {
+		return &fence.ArgumentError{Field: "table", Value: name, Want: "a client and a table name"}
+	}
+	created, err := dynamotx.CreateTable(ctx, client, &dynamodb.CreateTableInput{TableName: ptr(name),
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: ptr("open"), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: ptr("attempted_at"), AttributeType: types.ScalarAttributeTypeN},
+		},
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
+			IndexName: ptr(openIndex),
+			KeySchema: dynamotx.KeySchema([2]string{"open", "attempted_at"}),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
+				NonKeyAttributes: []string{"tile"}},
+		}},
+	}, [2]string{"pk", "sk"})
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	if !created {
+		return nil
+	}
+	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
+		TableName:               ptr(name),
+		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: ptr("expires"), Enabled: ptr(true)},
+	})
+	if err != nil {
+		return fmt.Errorf("ledger: expiry of table %s: %w", name, err)
+	}
+	return nil
 }
