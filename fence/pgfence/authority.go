@@ -29,11 +29,6 @@ type Config struct {
 	// and an underscore if it has one, with underscores for its hyphens: my_game_tilefence_tiles.
 	Table string
 
-	// Lanes is how many transactions at once carry claims, promotions and releases, and how many carry
-	// lookups; calls made meanwhile gather and go together in the next. Each takes a connection from the
-	// pool. Default 4.
-	Lanes int
-
 	// ShardOf returns the number of a tile's shard if the table is partitioned or distributed. Calls that go
 	// together are then of one shard. Nil means that there is one shard.
 	ShardOf func(fence.TileID) int
@@ -44,6 +39,11 @@ type Config struct {
 // tuning are settings that only tests change.
 type tuning struct {
 	SetSize int // the most calls that go together, at most fence.MaxList
+
+	// Lanes is how many transactions at once carry claims, promotions and releases, and how many carry lookups; calls
+	// made meanwhile gather and go together in the next. Each takes a connection from the pool. One lane carries as
+	// many calls a second; with four, a set that waits for locked rows or for a silent connection delays few others.
+	Lanes int
 }
 
 func (cfg *Config) withDefaults() (Config, error) {
@@ -55,10 +55,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 		c.Table = strings.ReplaceAll(c.World, "-", "_") + "_" + DefaultTable
 	}
 	c.Table = cmp.Or(c.Table, DefaultTable)
-	var s setting.Check
-	s.Number("Lanes", &c.Lanes, 4)
-	c.tuning.SetSize = cmp.Or(c.tuning.SetSize, 500)
-	return c, s.Err
+	c.tuning.SetSize, c.tuning.Lanes = cmp.Or(c.tuning.SetSize, 500), cmp.Or(c.tuning.Lanes, 4)
+	return c, nil
 }
 
 // Authority mints epochs in a PostgreSQL table: a fence.Authority, with the failures that the package comment names.
@@ -102,14 +100,14 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	}
 	a := &Authority{pool: pool, table: table, world: c.World, sql: loadStatements(table),
 		planMode: "force_generic_plan",
-		lockWait: lockWait, asideWait: asideWait, asides: make(chan struct{}, max(1, c.Lanes/4))}
+		lockWait: lockWait, asideWait: asideWait, asides: make(chan struct{}, max(1, c.tuning.Lanes/4))}
 	if c.ShardOf != nil {
 		// A plan for these tiles omits partitions that hold none of them.
 		a.planMode = "force_custom_plan"
 	}
 	a.Present = a.present
-	a.mints = newLanes(c.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
-	a.lookups = newLanes(c.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
+	a.mints = newLanes(c.tuning.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
+	a.lookups = newLanes(c.tuning.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
 	return a, nil
 }
 

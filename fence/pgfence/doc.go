@@ -13,9 +13,9 @@
 // learns the winner in the same round trip. Losing costs the database no lock that outlasts the winner's, and no disk
 // write, unless both were in flight at the same moment.
 //
-// Calls that arrive while Config.Lanes transactions are under way gather, and go together in the next, up
+// Calls that arrive while four transactions of their kind are under way gather, and go together in the next, up
 // to 500 of one kind in set-based statements, each row under its own condition. A call that
-// finds a lane free is sent alone and at once, so that no call waits for others. A thousand calls that arrive
+// finds less than four under way is sent alone and at once, so that no call waits for others. A thousand calls that arrive
 // together, as when a host dies, take a few round trips. The other members of a set do not change a call's
 // outcome: a set that the server refuses is split into its calls, and a ctx that ends removes only its own
 // call.
@@ -43,7 +43,7 @@
 // copy can still be on its way at that time. It does no harm, because the epoch that it expects is no longer current.
 //
 // A row that another session keeps locked delays the other tiles of a set by 250 ms at most: then the set goes on
-// without it. The call of the locked row waits alone, on one of Config.Lanes/4 connections that do so, and fails with
+// without it. The call of the locked row waits alone, on the one connection that does so, and fails with
 // fence.ErrNotApplied 1.75 s after it was sent. Retire leaves such a row for its next call.
 //
 // A switch-over may leave sessions open that take no writes any more. When the first call meets one, all connections of
@@ -71,10 +71,10 @@
 //
 // # Concurrency
 //
-// An Authority is safe for concurrent use. The pool stays the caller's to size and to close. Up to twice
-// Config.Lanes connections are in use at once, half of them for lookups, one more for every second
-// that the server leaves one without an answer, and those that wait for locked rows. There is nothing to close: an
-// Authority has goroutines only while calls are in progress.
+// An Authority is safe for concurrent use. The pool stays the caller's to size and to close. Up to eight connections
+// are in use at once, half of them for lookups, one more for every second that the server leaves one without an
+// answer, and one that waits for locked rows. There is nothing to close: an Authority has goroutines only while calls
+// are in progress.
 //
 // # Testing
 //

@@ -93,6 +93,12 @@ func (a *Authority) MigrateTo(ctx context.Context, version int) error {
 // Tuning are the settings that only tests change.
 type Tuning = tuning
 
+// OneLane is the configuration with one transaction at a time.
+func (cfg Config) OneLane() *Config {
+	cfg.tuning.Lanes = 1
+	return &cfg
+}
+
 // With is the configuration with such settings.
 func (cfg Config) With(t Tuning) *Config {
 	cfg.tuning = t

@@ -15,9 +15,10 @@ import (
 // answers delays only its own calls.
 const stall = time.Second
 
-// lanes make calls that arrive together share transactions, as a group commit does. A call that finds a
-// lane free takes it, alone, at once. While all lanes are under way, calls gather; a lane that comes back
-// takes the set that has waited longest. A set is of one kind and one shard, and a tile is in it once.
+// lanes make calls that arrive together share transactions, as a group commit does; package groupcommit says why it
+// does not serve here. A call that finds a lane free takes it, alone, at once. While all lanes are under way, calls
+// gather; a lane that comes back takes the set that has waited longest. A set is of one kind and one shard, and a tile
+// is in it once.
 //
 //	         lane free             lane comes back            answered
 //	call ──────────────► alone         ┌──────────► sealed ────────────► done

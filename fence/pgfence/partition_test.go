@@ -178,7 +178,7 @@ func TestSetsTouchOnePartitionForGood(t *testing.T) {
 		return all
 	}
 	one := newPool(t, p.pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
-	a, err := pgfence.New(one, &pgfence.Config{Lanes: 1, ShardOf: func(tile fence.TileID) int { return p.shard[tile] }})
+	a, err := pgfence.New(one, pgfence.Config{ShardOf: func(tile fence.TileID) int { return p.shard[tile] }}.OneLane())
 	require.NoError(t, err)
 	a.SetWaits(time.Minute, time.Minute)
 	for round := range fence.Epoch(10) {

@@ -38,9 +38,8 @@ func newCrowdIn(t *testing.T, s *scene, cfg pgfence.Config, prepare ...string) *
 	for _, sql := range prepare {
 		c.exec(t, sql)
 	}
-	cfg.Lanes = 1
 	var err error
-	c.a, err = pgfence.New(newPool(t, c.proxy.URL), &cfg)
+	c.a, err = pgfence.New(newPool(t, c.proxy.URL), cfg.OneLane())
 	require.NoError(t, err)
 	c.a.SetWaits(time.Minute, time.Minute)
 
@@ -326,7 +325,7 @@ func TestSetAllLeft(t *testing.T) {
 // A connection without answers delays only its own calls.
 func TestLaneStalls(t *testing.T) {
 	s := newScene(t)
-	a, err := pgfence.New(newPool(t, s.proxy.URL), &pgfence.Config{Lanes: 1})
+	a, err := pgfence.New(newPool(t, s.proxy.URL), pgfence.Config{}.OneLane())
 	require.NoError(t, err)
 	late := newLateCopy()
 	s.proxy.plan(accident{kind: silence, late: late})

@@ -1,5 +1,10 @@
 // Package groupcommit has requests that arrive while another one is under way travel together, in one pipeline to their
 // server, as in a group commit.
+//
+// Package pgfence has a group commit of its own, since its sets are transactions: four go at once, each of one kind and
+// one shard with a tile once; one that meets a locked row is taken apart, and one that gets no answer is passed by. A
+// call that goes alone pays 0.45 µs and three allocations for that, against 0.11 µs and none here. That is nothing
+// beside a transaction, and too much for a commit on Redis, which has seven allocations in all.
 package groupcommit
 
 import (
