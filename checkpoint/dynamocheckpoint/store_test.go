@@ -3,8 +3,10 @@ package dynamocheckpoint_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -18,6 +20,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/checkpointtest"
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/fencetest"
 )
 
 func TestMain(m *testing.M) {
@@ -151,4 +154,79 @@ func TestListPages(t *testing.T) {
 		got[head.Tile] = head.Size
 	}
 	assert.Equal(t, want, got)
+}
+
+func TestJournalConformance(t *testing.T) {
+	t.Parallel()
+	checkpointtest.RunJournal(t, func(t *testing.T) checkpointtest.JournalHarness {
+		table := newTable(t)
+		return checkpointtest.JournalHarness{Journal: newStore(t, table, nil), Other: newStore(t, table, nil),
+			Damage: func(t *testing.T, tile fence.TileID, seq fence.Seq) { damageEntry(t, table, tile, seq) }}
+	})
+}
+
+// damageEntry flips a bit of an entry's frame, in the entry or in its first chunk.
+func damageEntry(t *testing.T, table string, tile fence.TileID, seq fence.Seq) {
+	t.Helper()
+	client := newClient(t, nil)
+	out, err := client.Query(t.Context(), &dynamodb.QueryInput{TableName: &table,
+		KeyConditionExpression: ptr("tile = :t AND begins_with(part, :p)"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":t": &types.AttributeValueMemberS{Value: tile.String()},
+			":p": &types.AttributeValueMemberS{Value: entryKey(seq)},
+		},
+	})
+	require.NoError(t, err)
+	for _, item := range out.Items {
+		if b, ok := item["frame"].(*types.AttributeValueMemberB); ok {
+			b.Value[len(b.Value)/2] ^= 1
+			_, err = client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &table, Item: item})
+			require.NoError(t, err)
+			return
+		}
+	}
+	t.Fatal("no frame to damage")
+}
+
+// entryKey is the sort key of the entry at a sequence.
+func entryKey(seq fence.Seq) string { return fmt.Sprintf("journal/%016x", uint64(seq)) }
+
+// journalParts lists the sort keys of the tile's journal but for its head.
+func journalParts(t testing.TB, table string) []string {
+	t.Helper()
+	var entries []string
+	for _, part := range parts(t, table) {
+		if strings.HasPrefix(part, "journal/") {
+			entries = append(entries, part)
+		}
+	}
+	return entries
+}
+
+// TestWorldOfATable: a table is of one world, also one that has checkpoints from before there were worlds.
+func TestWorldOfATable(t *testing.T) {
+	var table string
+	fencetest.RunWorld(t, true, func(t *testing.T, w fence.World) fence.WorldKeeper {
+		if !w.ID.IsZero() { // a known ID begins a test
+			table = newTable(t)
+			require.NoError(t, newStore(t, table, nil).Put(t.Context(), tile, snapshot(1, 1, 10)))
+		}
+		return newStore(t, table, nil)
+	})
+	table = newTable(t)
+	own := fence.World{Name: "one", ID: fence.NewWorldID()}
+	reader := newStore(t, table, readPolicy(t, "viewer").fault)
+	_, err := reader.EnterWorld(t.Context(), own)
+	require.NoError(t, err, "it leaves the record to a writer")
+	for _, actor := range []string{"checkpointer", "tile", "viewer"} {
+		found, err := newStore(t, table, readPolicy(t, actor).fault).EnterWorld(t.Context(), own)
+		require.NoError(t, err, actor)
+		if actor != "viewer" {
+			require.Equal(t, own, found)
+		}
+	}
+	for head, err := range reader.List(t.Context()) {
+		require.NoError(t, err)
+		require.Fail(t, "the record is no checkpoint", "%v", head)
+	}
 }
