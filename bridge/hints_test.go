@@ -143,10 +143,7 @@ func TestTickingTileMissesOneHint(t *testing.T) {
 // TestAllHintsLost: the source says that hints arrive, and none do. The bridge finds out, and polls.
 func TestAllHintsLost(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		var ids []fence.TileID
-		for i := range fence.TileID(400) {
-			ids = append(ids, i+1)
-		}
+		ids := firstTiles(400)
 		b, _ := r.run(nil, ids...)
 		b.Hints(true)
 		time.Sleep(time.Minute)
@@ -169,10 +166,7 @@ func TestAllHintsLost(t *testing.T) {
 // TestHintsGoDown: all tiles are due within MaxPoll then.
 func TestHintsGoDown(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		var ids []fence.TileID
-		for i := range fence.TileID(300) {
-			ids = append(ids, i+1)
-		}
+		ids := firstTiles(300)
 		b, _ := r.run(nil, ids...)
 		b.Hints(true)
 		time.Sleep(time.Minute)

@@ -102,10 +102,7 @@ func TestMarksOfAHungNode(t *testing.T) {
 			}
 			return nil
 		}
-		var ids []fence.TileID
-		for i := range fence.TileID(200) {
-			ids = append(ids, i+1)
-		}
+		ids := firstTiles(200)
 		b, stop := r.run(&bridge.Config{MarkEvery: 500 * ms, DrainTimeout: 3 * time.Second}, ids...)
 		time.Sleep(2100 * ms)
 		r.commit(1, 1, 1)
@@ -147,10 +144,7 @@ func TestMarksOfAHungNode(t *testing.T) {
 func TestMarksInOneCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const tiles = 100 // each is polled 3,000 times
-		var ids []fence.TileID
-		for i := range fence.TileID(tiles) {
-			ids = append(ids, i+1)
-		}
+		ids := firstTiles(tiles)
 		r.run(nil, ids...)
 		synctest.Wait()
 		require.Equal(t, 1, r.log.resumeCalls)

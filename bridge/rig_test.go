@@ -372,6 +372,15 @@ func upTo(first, last fence.Seq) []fence.Seq {
 	return out
 }
 
+// firstTiles are the tiles from 1 to n.
+func firstTiles(n fence.TileID) []fence.TileID {
+	ids := make([]fence.TileID, n)
+	for i := range ids {
+		ids[i] = fence.TileID(i + 1)
+	}
+	return ids
+}
+
 // settle lets time pass until the bridge has surely looked twice.
 func settle() {
 	time.Sleep(300 * time.Millisecond)

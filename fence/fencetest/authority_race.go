@@ -121,9 +121,9 @@ func raceSameClaim(t *testing.T, a fence.Authority) {
 	}
 }
 
-// storm is the record of random calls on one tile from many goroutines. The clock orders what did not
+// callRecord is the record of random calls on one tile from many goroutines. The clock orders what did not
 // overlap: a call that began after another ended must see what that one did.
-type storm struct {
+type callRecord struct {
 	tile  fence.TileID
 	clock atomic.Int64
 
@@ -146,7 +146,7 @@ type shown struct {
 
 func raceStorm(t *testing.T, a fence.Authority) {
 	source := seed.Of(t)
-	s := &storm{tile: newTile()}
+	s := &callRecord{tile: newTile()}
 	var wg sync.WaitGroup
 	for i := range racers / 2 {
 		own := rand.New(rand.NewPCG(source, uint64(i)))
@@ -159,7 +159,7 @@ func raceStorm(t *testing.T, a fence.Authority) {
 }
 
 // player makes random calls, knowing only what its own calls have taught it.
-func (s *storm) player(t *testing.T, a fence.Authority, rng *rand.Rand, contact string) {
+func (s *callRecord) player(t *testing.T, a fence.Authority, rng *rand.Rand, contact string) {
 	known := fence.Grant{Tile: s.tile} // the latest row it was shown
 	for range 60 {
 		c := newPromotion(s.tile, contact, known.Epoch)
@@ -193,7 +193,9 @@ func (s *storm) player(t *testing.T, a fence.Authority, rng *rand.Rand, contact 
 }
 
 // record keeps a call's answer and teaches the player from it; false for an answer that is never right.
-func (s *storm) record(t *testing.T, c fence.Claim, began int64, g fence.Grant, err error, known *fence.Grant) bool {
+func (s *callRecord) record(
+	t *testing.T, c fence.Claim, began int64, g fence.Grant, err error, known *fence.Grant,
+) bool {
 	ended := s.clock.Add(1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +219,7 @@ func (s *storm) record(t *testing.T, c fence.Claim, began int64, g fence.Grant, 
 }
 
 // checkWins wants each epoch granted once, and above all that were granted before it was asked for.
-func (s *storm) checkWins(t *testing.T) (byEpoch map[fence.Epoch]fence.ClaimID, newest fence.Epoch) {
+func (s *callRecord) checkWins(t *testing.T) (byEpoch map[fence.Epoch]fence.ClaimID, newest fence.Epoch) {
 	t.Helper()
 	byEpoch = map[fence.Epoch]fence.ClaimID{}
 	for _, w := range s.wins {
@@ -235,7 +237,7 @@ func (s *storm) checkWins(t *testing.T) (byEpoch map[fence.Epoch]fence.ClaimID, 
 	return byEpoch, newest
 }
 
-func (s *storm) check(t *testing.T, a fence.Authority) {
+func (s *callRecord) check(t *testing.T, a fence.Authority) {
 	byEpoch, newest := s.checkWins(t)
 	for _, g := range s.seen {
 		require.NotEqual(t, g.by, g.row.ID, "a call was refused in favour of itself")

@@ -92,9 +92,9 @@ func retireLimit(t *testing.T, a fence.Authority) {
 func raceRetire(t *testing.T, a fence.Authority) {
 	source := seed.Of(t)
 	tiles := []fence.TileID{newTile(), newTile(), newTile()}
-	storms := make([]*storm, len(tiles))
+	records := make([]*callRecord, len(tiles))
 	for i, tile := range tiles {
-		storms[i] = &storm{tile: tile}
+		records[i] = &callRecord{tile: tile}
 	}
 	var retired atomic.Int64
 	stop := make(chan struct{})
@@ -121,7 +121,7 @@ func raceRetire(t *testing.T, a fence.Authority) {
 		own := rand.New(rand.NewPCG(source, uint64(i)))
 		owners.Go(func() {
 			for range 30 {
-				s := storms[own.IntN(len(storms))]
+				s := records[own.IntN(len(records))]
 				if !s.comeAndGo(t, a, own, fmt.Sprintf("owner-%d:1", i)) {
 					return
 				}
@@ -132,7 +132,7 @@ func raceRetire(t *testing.T, a fence.Authority) {
 	close(stop)
 	collectors.Wait()
 	wins := 0
-	for _, s := range storms {
+	for _, s := range records {
 		s.checkWins(t)
 		wins += len(s.wins)
 	}
@@ -141,7 +141,7 @@ func raceRetire(t *testing.T, a fence.Authority) {
 
 // comeAndGo claims the tile by what is known of it and releases it again; false for an answer that is never
 // right.
-func (s *storm) comeAndGo(t *testing.T, a fence.Authority, rng *rand.Rand, contact string) bool {
+func (s *callRecord) comeAndGo(t *testing.T, a fence.Authority, rng *rand.Rand, contact string) bool {
 	row, err := a.Lookup(t.Context(), s.tile)
 	if err != nil && !assert.ErrorIs(t, err, fence.ErrNeverOwned) {
 		return false

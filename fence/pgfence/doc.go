@@ -13,12 +13,11 @@
 // learns the winner in the same round trip. Losing costs the database no lock that outlasts the winner's, and no disk
 // write, unless both were in flight at the same moment.
 //
-// Calls that arrive while four transactions of their kind are under way gather, and go together in the next, up
-// to 500 of one kind in set-based statements, each row under its own condition. A call that
-// finds less than four under way is sent alone and at once, so that no call waits for others. A thousand calls that arrive
-// together, as when a host dies, take a few round trips. The other members of a set do not change a call's
-// outcome: a set that the server refuses is split into its calls, and a ctx that ends removes only its own
-// call.
+// Calls that arrive while four transactions of their kind are under way gather, and go together in the next, up to 500
+// of one kind in set-based statements, each row under its own condition. A call that finds less than four under way is
+// sent alone and at once, so that no call waits for others. A thousand calls that arrive together, as when a host
+// dies, take a few round trips. The other members of a set do not change a call's outcome: a set that the server
+// refuses is split into its calls, and a ctx that ends removes only its own call.
 //
 // Each statement names its rows by primary key and carries its conditions itself, so that a database which
 // shards the table by tile (Citus: SELECT create_distributed_table('tilefence_tiles', 'tile') and

@@ -141,54 +141,42 @@ func eachCall(t *testing.T, test func(t *testing.T, s *scene, step step)) {
 	}
 }
 
-func TestAnswerLost(t *testing.T) {
-	eachCall(t, func(t *testing.T, s *scene, step step) {
-		s.proxy.plan(accident{kind: answerLost, meanwhile: func() {
-			got, err := s.direct.Lookup(context.Background(), tile)
-			if err != nil || bare(got) != step.after {
-				t.Errorf("the call has not taken effect: %+v, %v", got, err)
-			}
-		}})
-		g, err := step.call(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, step.after, g)
-		require.Equal(t, step.after, s.row(t))
-	})
-}
-
-func TestRequestLost(t *testing.T) {
-	eachCall(t, func(t *testing.T, s *scene, step step) {
-		s.proxy.plan(accident{kind: requestLost})
-		g, err := step.call(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, step.after, g)
-		require.Equal(t, step.after, s.row(t))
-	})
-}
-
-func TestEveryAnswerLost(t *testing.T) {
-	eachCall(t, func(t *testing.T, s *scene, step step) {
-		s.proxy.plan(accident{kind: answerLost}, accident{kind: answerLost})
-		_, err := step.call(t.Context())
-		require.ErrorIs(t, err, fence.ErrUnknownOutcome)
-		require.Equal(t, step.after, s.row(t))
-		g, err := step.call(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, step.after, g)
-		require.Equal(t, step.after, s.row(t))
-	})
-}
-
-func TestEveryRequestLost(t *testing.T) {
-	eachCall(t, func(t *testing.T, s *scene, step step) {
-		s.proxy.plan(accident{kind: requestLost}, accident{kind: requestLost})
-		_, err := step.call(t.Context())
-		require.ErrorIs(t, err, fence.ErrUnknownOutcome)
-		require.Equal(t, step.before, s.row(t))
-		g, err := step.call(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, step.after, g)
-	})
+// TestConnectionLost: one lost request or answer is not noticed. After two the outcome is unknown, and the same call
+// again has the answer of the first.
+func TestConnectionLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		kind accidentKind
+		all  bool // the second attempt is lost, too
+	}{
+		"answer": {answerLost, false}, "request": {requestLost, false},
+		"every answer": {answerLost, true}, "every request": {requestLost, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eachCall(t, func(t *testing.T, s *scene, step step) {
+				lost := accident{kind: test.kind, meanwhile: func() {
+					got, err := s.direct.Lookup(context.Background(), tile)
+					if err != nil || bare(got) != step.after {
+						t.Errorf("the call has not taken effect: %+v, %v", got, err)
+					}
+				}}
+				s.proxy.plan(lost)
+				if test.all {
+					s.proxy.plan(lost, lost)
+					_, err := step.call(t.Context())
+					require.ErrorIs(t, err, fence.ErrUnknownOutcome)
+					left := step.after
+					if test.kind == requestLost {
+						left = step.before
+					}
+					require.Equal(t, left, s.row(t))
+				}
+				g, err := step.call(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, step.after, g)
+				require.Equal(t, step.after, s.row(t))
+			})
+		})
+	}
 }
 
 // The answer was lost, and then no server is left to ask. That the second copy was certainly not applied

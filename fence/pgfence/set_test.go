@@ -19,22 +19,22 @@ import (
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
-// crowd is a scene in which another session has locked a row that the only lane waits for, so that calls
+// gathering is a scene in which another session has locked a row that the only lane waits for, so that calls
 // gather and go together when it is let go.
-type crowd struct {
+type gathering struct {
 	*scene
 	letGo func()
 	calls sync.WaitGroup
 }
 
-func newCrowd(t *testing.T, cfg pgfence.Config, prepare ...string) *crowd {
+func newGathering(t *testing.T, cfg pgfence.Config, prepare ...string) *gathering {
 	t.Helper()
-	return newCrowdIn(t, newScene(t), cfg, prepare...)
+	return newGatheringIn(t, newScene(t), cfg, prepare...)
 }
 
-func newCrowdIn(t *testing.T, s *scene, cfg pgfence.Config, prepare ...string) *crowd {
+func newGatheringIn(t *testing.T, s *scene, cfg pgfence.Config, prepare ...string) *gathering {
 	t.Helper()
-	c := &crowd{scene: s}
+	c := &gathering{scene: s}
 	for _, sql := range prepare {
 		c.exec(t, sql)
 	}
@@ -72,7 +72,7 @@ type outcome struct {
 }
 
 // claims makes first claims of n tiles under ctx, and returns once they have gathered. Their outcomes follow.
-func (c *crowd) claims(
+func (c *gathering) claims(
 	t *testing.T, ctx context.Context, n int, first fence.TileID,
 ) func() []outcome { //nolint:revive // t is first in a test
 	t.Helper()
@@ -106,7 +106,7 @@ func requireWon(t *testing.T, outcomes []outcome, a fence.Authority) {
 
 // What gathers goes together: twenty claims are one transaction.
 func TestSetIsOneTransaction(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{})
+	c := newGathering(t, pgfence.Config{})
 	outcomes := c.claims(t, t.Context(), 20, 100)
 	c.letGo()
 	requireWon(t, outcomes(), c.direct)
@@ -167,7 +167,7 @@ func TestSetReadsForLosersOnly(t *testing.T) {
 
 // SetSize bounds a set, and a shard's calls go by themselves.
 func TestSetSizeAndShards(t *testing.T) {
-	c := newCrowd(t, *pgfence.Config{ShardOf: func(tile fence.TileID) int { return int(tile % 2) }}.With(
+	c := newGathering(t, *pgfence.Config{ShardOf: func(tile fence.TileID) int { return int(tile % 2) }}.With(
 		pgfence.Tuning{SetSize: 4}))
 	outcomes := c.claims(t, t.Context(), 20, 100)
 	c.letGo()
@@ -197,7 +197,7 @@ func TestSetWithAccidents(t *testing.T) {
 		"every request lost": {[]accident{{kind: requestLost}, {kind: requestLost}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCrowdIn(t, fresh(t), pgfence.Config{})
+			c := newGatheringIn(t, fresh(t), pgfence.Config{})
 			outcomes := c.claims(t, t.Context(), 5, 100)
 			c.proxy.plan(test.accidents...)
 			c.letGo()
@@ -221,7 +221,7 @@ func TestSetWithAccidents(t *testing.T) {
 
 // While an answer was under way, another claimant superseded one member of the set.
 func TestSetAnswerLostAndOneSuperseded(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{})
+	c := newGathering(t, pgfence.Config{})
 	outcomes := c.claims(t, t.Context(), 5, 100)
 	successor := make(chan fence.Grant, 1)
 	c.proxy.plan(accident{kind: answerLost, meanwhile: func() {
@@ -240,7 +240,7 @@ func TestSetAnswerLostAndOneSuperseded(t *testing.T) {
 
 // One that the server refuses does not take the others with it.
 func TestSetWithOneRefused(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{},
+	c := newGathering(t, pgfence.Config{},
 		"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF new.tile = 102 THEN RAISE EXCEPTION 'refused'; END IF; RETURN new; END $$",
 		"CREATE TRIGGER refuse BEFORE INSERT ON "+pgfence.DefaultTable+" FOR EACH ROW EXECUTE FUNCTION refuse()")
 	outcomes := c.claims(t, t.Context(), 5, 100)
@@ -253,7 +253,7 @@ func TestSetWithOneRefused(t *testing.T) {
 
 // A call that is cancelled while it gathers is not applied; the other calls are not affected.
 func TestSetLeftWhileGathering(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{})
+	c := newGathering(t, pgfence.Config{})
 	staying := c.claims(t, t.Context(), 3, 100)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	leaving := c.claims(t, ctx, 3, 200)
@@ -274,7 +274,7 @@ func TestSetLeftWhileGathering(t *testing.T) {
 
 // A call that is cancelled while its set is under way has an unknown outcome and does not disturb the set.
 func TestSetLeftUnderWay(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{})
+	c := newGathering(t, pgfence.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	staying, leaving := c.claims(t, t.Context(), 3, 100), c.claims(t, ctx, 3, 200)
@@ -303,7 +303,7 @@ func TestSetLeftUnderWay(t *testing.T) {
 
 // When all have left a set that a silent server holds up, its lane is free again.
 func TestSetAllLeft(t *testing.T) {
-	c := newCrowd(t, pgfence.Config{})
+	c := newGathering(t, pgfence.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	outcomes := c.claims(t, ctx, 3, 100)
@@ -367,7 +367,7 @@ func TestSetsDoNotDeadlock(t *testing.T) {
 	for n, a := range authorities {
 		for range 2 {
 			order := rand.Perm(tiles)
-			all.Go(func() { storm(t, a, order, fmt.Sprintf("host-%d:1", n)) })
+			all.Go(func() { promoteAll(t, a, order, fmt.Sprintf("host-%d:1", n)) })
 		}
 	}
 	all.Wait()
@@ -378,8 +378,8 @@ func TestSetsDoNotDeadlock(t *testing.T) {
 	require.Zero(t, deadlocks)
 }
 
-// storm promotes all tiles at once, releases those it got, and claims those again, a few times over.
-func storm(t *testing.T, a *pgfence.Authority, order []int, contact string) {
+// promoteAll promotes all tiles at once, releases those it got, and claims those again, a few times over.
+func promoteAll(t *testing.T, a *pgfence.Authority, order []int, contact string) {
 	for range 4 {
 		var calls sync.WaitGroup
 		for _, n := range order {
