@@ -36,7 +36,7 @@ func (bulk) Resolve(_ fence.Tick, in []tile.Intent) (events [][]byte, outcomes [
 	return events, outcomes
 }
 
-// stubborn is a store that saves no snapshot while it is told not to.
+// stubborn is a store that saves no snapshot while it is set to.
 type stubborn struct {
 	fence.Store
 	refuses atomic.Bool

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Dilatable is implemented by Rules whose clients are told when the tile's time is dilated (Limits.MaxDilation).
+// Dilatable is implemented by Rules that announce to clients when the tile's time is dilated (Limits.MaxDilation).
 type Dilatable interface {
 	// Dilated is the event that says how long a tick lasts from now on, in tick intervals: 1 is the usual pace. It is
 	// the first event of the next tick, and of the first tick of each owner; an empty one is left out. It changes
@@ -13,7 +13,7 @@ type Dilatable interface {
 	Dilated(pace float64) (event []byte)
 }
 
-// The pace is a multiple of paceStep, so that clients are not told of each slow tick.
+// The pace is a multiple of paceStep, so that not each slow tick is announced to clients.
 const (
 	paceStep  = 0.25
 	busy      = 0.8 // what of an interval a tick may take

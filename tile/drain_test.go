@@ -19,7 +19,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// mintless is an authority that answers questions and takes no promotions while it is told not to.
+// mintless is an authority that answers questions and, while it is set to, takes no promotions.
 type mintless struct {
 	fence.Authority
 	cut atomic.Bool
@@ -134,7 +134,7 @@ func TestConfirmationThatTakesTooLongDoesNotFreezeTheTile(t *testing.T) {
 	})
 }
 
-// unconfirming is a store whose replicas confirm no rebase while it is told so. It notes the epochs that were
+// unconfirming is a store whose replicas, while it is set to, confirm no rebase. It notes the epochs that were
 // confirmed, and ticks that were presented under any other.
 type unconfirming struct {
 	fence.Store

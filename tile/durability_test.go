@@ -189,7 +189,7 @@ func TestActionsAreReplicatedAndMovementIsNot(t *testing.T) {
 		s.cut = [2]bool{true, true}
 		s.mu.Unlock()
 		_, err = a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("moved on")})
-		require.NoError(t, err, "it waits for nobody")
+		require.NoError(t, err, "it waits for no replica")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err = a.Submit(ctx, tile.Intent{Tile: testTile, ActionID: "x", Body: []byte("x")})
@@ -208,7 +208,7 @@ func TestActionsAreReplicatedAndMovementIsNot(t *testing.T) {
 	})
 }
 
-// With fewer replicas than all, one that is down stops nobody; its batches are kept until all have them.
+// With fewer replicas than all, one that is down stops no tile; its batches are kept until all have them.
 func TestEnoughReplicasAreEnough(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 		a := s.spawn("a:1", sh, tile.Config{Durability: tile.Replicated, Replicas: 1, ConfirmEvery: 3})

@@ -151,7 +151,7 @@ type shard struct {
 
 	replicas [2]memfence.State
 	cut      [2]bool // nothing reaches the replica
-	acks     int     // of 10 replications that nobody waits for, how many happen
+	acks     int     // of 10 replications that no caller waits for, how many happen
 	slow     bool    // replicas that are waited for take longer than anybody waits
 	// confirmed is when every replica last confirmed.
 	confirmed time.Time

@@ -414,7 +414,7 @@ func (r *trial) check(name string, may reading, confirmed, saved time.Time) {
 	for w, n := range has {
 		require.Equal(r, 1, n, "%s was applied %d times", w, n)
 		_, sent := r.acked[w]
-		require.True(r, sent || r.open[w] || r.gone[w], "nobody has said %s", w)
+		require.True(r, sent || r.open[w] || r.gone[w], "%s was not sent", w)
 	}
 	for w, when := range r.acked {
 		if has[w] > 0 {

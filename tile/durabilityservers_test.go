@@ -233,7 +233,7 @@ func (m *ticking) report(b *testing.B) {
 	b.ReportMetric(float64(len(took))/b.Elapsed().Seconds(), "ticks/s")
 }
 
-// tally is a game that counts what it is told.
+// tally is a game that counts its events.
 type tally struct{ ledgerRules }
 
 func (l *tally) Apply(_ fence.Tick, events [][]byte) error {

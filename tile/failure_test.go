@@ -21,7 +21,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// brittle is a ledger whose rules fail where they are told to. The switches may be thrown while it runs.
+// brittle is a ledger whose rules fail where they are set to. The switches may be thrown while it runs.
 type brittle struct {
 	ledgerRules
 	mu      sync.Mutex
@@ -126,7 +126,7 @@ func panicsAt(words ...string) func([]tile.Intent) {
 	}
 }
 
-// TestAnIntentThatPanicsIsRejected: alone, and for good, whoever else is in the tick, and whoever owns the tile next.
+// TestAnIntentThatPanicsIsRejected: alone, and for good, with any others in the tick, and under any later owner.
 func TestAnIntentThatPanicsIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -390,7 +390,7 @@ func TestAnOutcomeForEachIntent(t *testing.T) {
 	}
 }
 
-// miscounting are rules that give the outcomes that they are told to.
+// miscounting are rules that give the outcomes that they are set to.
 type miscounting struct {
 	ledgerRules
 	outcomes []stream.Outcome

@@ -26,7 +26,7 @@ func TestFollowerIsWarmAndSilent(t *testing.T) {
 		f := w.process("f:1", following)
 		f.asks(t, "")
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, tile.Following, f.Status().State, "a tile that nobody has begun is waited for")
+		assert.Equal(t, tile.Following, f.Status().State, "a tile that has never been begun is waited for")
 		a := w.process("a:1", tile.Config{SnapshotEvery: 7})
 		for i := range 100 {
 			a.say(t, fmt.Sprint("act", i), fmt.Sprint(i))
@@ -66,7 +66,7 @@ func TestSilentOwnerIsTakenOverWarm(t *testing.T) {
 		}
 		read := f.line.snapshots
 		died := time.Now()
-		a.pause() // a partition: it lives, and nobody hears of it
+		a.pause() // a partition: it lives, and no process hears of it
 		f.eventually(t, tile.Serving, 5*time.Second)
 		detection := time.Since(died)
 		assert.Greater(t, detection, 1500*time.Millisecond)
@@ -196,7 +196,7 @@ func TestOrderedTakeOver(t *testing.T) {
 		f := w.process("f:1", following)
 		f.TakeOver(tile.Ordered)
 		f.eventually(t, tile.Serving, time.Second)
-		assert.EqualValues(t, 1, f.Status().Epoch, "a tile that nobody owned")
+		assert.EqualValues(t, 1, f.Status().Epoch, "a tile that had no owner")
 		f.TakeOver(tile.Ordered)
 		f.say(t, "", "one")
 		g := w.process("g:1", following)

@@ -33,7 +33,7 @@ func (p *process) accept(ctx context.Context, h tile.Handover) error {
 	}
 }
 
-// players send actions to the owner that they are told of, each until it has an outcome.
+// players send actions to the owner that redirects name, each until it has an outcome.
 type players struct {
 	t       *testing.T
 	find    func(contact string) *process
@@ -281,7 +281,7 @@ func TestSuccessorDiesDuringTheHandOver(t *testing.T) {
 				all := map[string]*process{"a:1": a, "": c, "c:1": c}
 				l := play(t, 3, a, func(contact string) *process {
 					if contact == "b:1" {
-						return c // nobody is there; the clients ask the routing ladder
+						return c // no process is there; the clients ask the routing ladder
 					}
 					return all[contact]
 				})

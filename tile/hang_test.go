@@ -63,7 +63,7 @@ func TestARulesCallThatHangsInReplay(t *testing.T) {
 	})
 }
 
-// TestAFollowerThatHangs keeps nobody from playing. It is reported for as long as it hangs, and then follows.
+// TestAFollowerThatHangs keeps no player waiting. It is reported for as long as it hangs, and then follows.
 func TestAFollowerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -258,7 +258,7 @@ func TestPortionFollowsWhatFits(t *testing.T) {
 	assert.Less(t, asked, committed*5/4)
 }
 
-// TestPortionFollowsTime: what a tick costs by itself is told from what an intent adds to it.
+// TestPortionFollowsTime: what a tick costs by itself is measured apart from what an intent adds to it.
 func TestPortionFollowsTime(t *testing.T) {
 	const budget = 400 * time.Millisecond
 	for name, c := range map[string]struct {

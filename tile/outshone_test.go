@@ -71,7 +71,7 @@ func TestAnOwnerBelowWhatWatchersWereShownGoesAbove(t *testing.T) {
 	})
 }
 
-// TestAnOwnerThatWasReplacedDoesNotGoAbove: the authority has another owner, who is the one to do it.
+// TestAnOwnerThatWasReplacedDoesNotGoAbove: the authority has another owner, which is the one to do it.
 func TestAnOwnerThatWasReplacedDoesNotGoAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -45,7 +45,7 @@ func (o *overtaken) Promote(ctx context.Context, c fence.Claim) (fence.Grant, er
 	return o.Authority.Promote(ctx, c)
 }
 
-// passing claims a tile for somebody who gives it back at once.
+// passing claims a tile for a process that gives it back at once.
 func (w *world) passing(expected fence.Epoch, held bool) {
 	w.t.Helper()
 	c := fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID(), Expected: expected}

@@ -15,7 +15,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// line is what connects one process with the back ends. It can be cut, and loses what it is told to lose.
+// line is what connects one process with the back ends. It can be cut, and loses what it is set to lose.
 type line struct {
 	w *world
 

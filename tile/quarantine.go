@@ -13,8 +13,8 @@ import (
 // blameFor is how long a replay that failed is searched for the event that is to blame.
 const blameFor = time.Second
 
-// replay makes the history that of a snapshot and entries, without what the operator who lifted a quarantine wants left
-// out. If the rules cannot fold what was committed, the error is a *replayError.
+// replay makes the history that of a snapshot and entries, without what the operator left out when lifting a
+// quarantine. If the rules cannot fold what was committed, the error is a *replayError.
 func (a *acquisition) replay(s *fence.Snapshot, entries []fence.Entry) error {
 	h := a.history
 	h.Skip = a.ownership.skip
@@ -88,7 +88,7 @@ func (a *acquisition) quarantineHung(ctx context.Context) error {
 }
 
 // skipped replaces the history that was read by the state that it has without what was left out: so that it is left out
-// by all who read the tile from now on.
+// by all that read the tile from now on.
 func (a *acquisition) skipped(ctx context.Context, c durable.State) (acquired, error) {
 	ends := a.history.Position
 	a.enter(Installing)

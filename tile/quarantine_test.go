@@ -145,7 +145,7 @@ func TestFollowersQuarantineWhatNoneCanFold(t *testing.T) {
 	}
 }
 
-// TestAnEventIsLeftOut: by the next owner, and so by everybody who reads the tile from then on. What the rest of its
+// TestAnEventIsLeftOut: by the next owner, and so by every reader of the tile from then on. What the rest of its
 // batch did stays, and so do the outcomes.
 func TestAnEventIsLeftOut(t *testing.T) {
 	for _, durability := range []tile.Durability{tile.Checkpointed, tile.WriteThrough} {
@@ -340,7 +340,7 @@ func TestWhatWasToBeLeftOutIsForgotten(t *testing.T) {
 		other := w.process("d:1", tile.Config{TakeOver: true})
 		other.say(t, "", "bread")
 		words := w.history()
-		require.Contains(t, words, "poison", "its rules can fold it, and nobody has told it to leave it out")
+		require.Contains(t, words, "poison", "its rules can fold it, and no operator has let it be left out")
 		other.kill()
 		follower.line.set(func(l *line) { l.readOnly = false })
 		follower.TakeOver(tile.Ordered)

@@ -245,9 +245,9 @@ func (h *rebaseHook) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt,
 	return h.Store.Rebase(ctx, r)
 }
 
-// TestRebaseDoesNotVoidALaterOwner: an owner repairs its history under a new epoch. Before its rebase arrives somebody
-// else is granted the tile and serves; then the authority is restored to when the tile was the first one's. Or
-// the same epoch is granted to both. What the other one confirmed is kept.
+// TestRebaseDoesNotVoidALaterOwner: an owner repairs its history under a new epoch. Before its rebase arrives
+// another process is granted the tile and serves; then the authority is restored to when the tile was the first one's.
+// Or the same epoch is granted to both. What the other one confirmed is kept.
 func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 	for name, later := range map[string]fence.Epoch{"a later epoch": 3, "the same epoch": 2} {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,7 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 			p.say(t, "", fmt.Sprint(i))
 		}
 		before := p.Status().Position
-		// A replica that never saw the last two entries was promoted, and somebody else wrote there.
+		// A replica that never saw the last two entries was promoted, and another process wrote there.
 		w.loseTail(2)
 		w.store.Update(testTile, func(s *memfence.State) {
 			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()

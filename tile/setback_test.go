@@ -149,8 +149,8 @@ func TestAnEarlierOwnerThatWentOnKeepsTheTile(t *testing.T) {
 	})
 }
 
-// TestAnEarlierOwnerThatGoesOnMeanwhileKeepsTheTile: the later one was told by store and authority that nobody has gone
-// on. The rebase names what it replaces.
+// TestAnEarlierOwnerThatGoesOnMeanwhileKeepsTheTile: store and authority say to the later one that no other has
+// gone on. The rebase names what it replaces.
 func TestAnEarlierOwnerThatGoesOnMeanwhileKeepsTheTile(t *testing.T) {
 	setBack(t, func(t *testing.T, s *setback) {
 		s.authority.meanwhile = func() {
@@ -206,7 +206,7 @@ func TestALaterOwnerTakesUpWhatAnEarlierOneLeft(t *testing.T) {
 	})
 }
 
-// TestALaterOwnerRestoresWhatEveryCopyLost: nobody has gone on in its place, so what it remembers is the tile's state.
+// TestALaterOwnerRestoresWhatEveryCopyLost: no other has gone on, so what it remembers is the tile's state.
 func TestALaterOwnerRestoresWhatEveryCopyLost(t *testing.T) {
 	setBack(t, func(t *testing.T, s *setback) {
 		s.wake(1)

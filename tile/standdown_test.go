@@ -34,7 +34,7 @@ func (s *stuckSnapshots) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite
 	return &fence.StoreError{Op: "snapshot", Tile: w.Tile, Outcome: fence.ErrUnknownOutcome, Err: errors.New("gave up")}
 }
 
-// TestStandingDownRedirectsBeforeTheSnapshotIsSaved: nobody waits for a store that hangs.
+// TestStandingDownRedirectsBeforeTheSnapshotIsSaved: no client waits for a store that hangs.
 func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 	for name, handedOver := range map[string]bool{"superseded": false, "handed over": true} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestStandingDownRedirectsBeforeTheSnapshotIsSaved(t *testing.T) {
 	}
 }
 
-// silentAuthority answers nothing before the caller gives up, while it is told to.
+// silentAuthority, while it is set to, answers nothing before the caller gives up.
 type silentAuthority struct {
 	fence.Authority
 	silent chan struct{} // closed when it answers again

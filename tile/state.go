@@ -96,7 +96,7 @@ type Status struct {
 	Failure   *RulesError // the last of them
 	FailedAt  time.Time
 	// Ended is why the tile's last processor ended, or could not begin, until one serves or follows again; nil: it did
-	// not end, or was told to. Only a tilehost.Host knows.
+	// not end, or was asked to. Only a tilehost.Host knows.
 	Ended error
 	// Quarantine is set if the tile is quarantined, as far as this processor knows: it has ended.
 	Quarantine *QuarantinedError

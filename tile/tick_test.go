@@ -204,7 +204,7 @@ func TestForgottenBatchesAreCounted(t *testing.T) {
 	})
 }
 
-// sluggish is a ledger whose ticks take a while, and which writes down what pace it was told, and when in ticks.
+// sluggish is a ledger whose ticks take a while, and which writes down the pace that it was given, and when in ticks.
 type sluggish struct {
 	ledgerRules
 	takes atomic.Int64 // time.Duration, for each tick
@@ -225,7 +225,7 @@ func paces(words []string) []string {
 }
 
 // TestTimeIsDilated: while ticks take three times as long as they may, each of them is played, and they all last long
-// enough; clients are told, no follower takes the tile, no intent is lost, and the usual pace returns by itself.
+// enough; clients learn of it, no follower takes the tile, no intent is lost, and the usual pace returns by itself.
 func TestTimeIsDilated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -165,7 +165,7 @@ func TestFollowersProbeDoesNotHideALostSeal(t *testing.T) {
 	})
 }
 
-// A journal that hangs freezes its tile. Nobody is answered, the owner hash goes on moving, so that followers do
+// A journal that hangs freezes its tile. No client is answered, the owner hash goes on moving, so that followers do
 // not take the owner for dead, and a drain ends in time.
 func TestJournalThatHangsFreezesTheTile(t *testing.T) {
 	hang := func(ctx context.Context, op string, applied bool) error {
@@ -241,7 +241,7 @@ func TestFollowerWithoutAJournalLeavesTheTileAlone(t *testing.T) {
 	})
 }
 
-// zombieAndSuccessor gives an owner whose master is old and does not know it, and is refused by nobody but the
+// zombieAndSuccessor gives an owner whose master is old and does not know it, and is refused by nothing but the
 // journal, and a successor on the new master. at is where in its boot, by the name of a call to the journal, the
 // successor is when the owner commits once more; acks are the shard's.
 func zombieAndSuccessor(t *testing.T, at string, applied bool, acks int) {
@@ -539,7 +539,7 @@ func TestLeftoversInTheJournalAreNoGap(t *testing.T) {
 	})
 }
 
-// A journal that lacks an entry is not passed over: what was acknowledged is gone, and somebody has to know.
+// A journal that lacks an entry is not passed over: what was acknowledged is gone, and an operator has to know.
 func TestHoleInTheJournalEndsTheBoot(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {
 		a := s.spawn("a:1", sh, tile.Config{Durability: tile.WriteThrough})
@@ -651,7 +651,7 @@ func forgotten(t *testing.T, s *shard, sh *shelf, cfg tile.Config, spoil func())
 	b.kill()
 	<-b.done
 	spoil()
-	*s.w.authority = *memfence.NewAuthority() //nolint:govet // nobody uses it at this moment
+	*s.w.authority = *memfence.NewAuthority() //nolint:govet // no processor uses it at this moment
 	_, err = s.w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: record.Contact, ID: record.ID})
 	require.NoError(t, err)
 	a.resume()
@@ -690,7 +690,7 @@ func (r *restorer) insist(t *testing.T, word string) string {
 	}
 }
 
-// An owner that repairs its history finds that somebody has sealed the journal after it, and cannot ask the
+// An owner that repairs its history finds that another has sealed the journal after it, and cannot ask the
 // authority who has the tile. It waits for the answer.
 func TestOwnerWaitsForTheAuthorityWhoSealedAfterIt(t *testing.T) {
 	onShard(t, func(t *testing.T, s *shard, sh *shelf) {

@@ -21,9 +21,9 @@ import (
 // An event is removed from the store after the sink has it. A crash in between, or a second Biller, gives events to the
 // sink again; a sink that is idempotent by UsageEvent.Request has each request's usage exactly once.
 //
-// An event that the sink refuses is told from a sink that is away: it fails alone, and the latest one does not. It is
-// logged, tried again once in Every, and stays in the store until the sink takes it, with the events behind it; those
-// are given to the sink all the same, up to 10,000 of a shard.
+// An event that the sink refuses is distinguished from a sink that is away: it fails alone, and the latest one does
+// not. It is logged, tried again once in Every, and stays in the store until the sink takes it, with the events behind
+// it; those are given to the sink all the same, up to 10,000 of a shard.
 type Biller struct {
 	store Store
 	sink  Sink

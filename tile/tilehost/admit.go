@@ -46,8 +46,8 @@ func (h *Host) room(n int) error {
 	return nil
 }
 
-// acceptable judges a hand-over by what the host may run and by what the store says, which anybody who reaches the
-// port cannot make up: the tile is still the giver's, or this host's already.
+// acceptable judges a hand-over by what the host may run and by what the store says, which a stranger at the port
+// cannot make up: the tile is still the giver's, or this host's already.
 func (h *Host) acceptable(ctx context.Context, o *tile.Handover) error {
 	if err := h.allow(o.Tile); err != nil {
 		return err

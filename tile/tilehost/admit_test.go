@@ -107,7 +107,7 @@ func TestHostAcceptsOnlyWhatTheStoreSaysIsTheGivers(t *testing.T) {
 		require.NoError(t, a.Own(testTile))
 		require.NoError(t, a.Await(t.Context(), testTile))
 		for _, o := range []tile.Handover{
-			{Tile: testTile + 1, Epoch: 1, From: "a:1"}, // nobody's
+			{Tile: testTile + 1, Epoch: 1, From: "a:1"}, // it has no owner
 			{Tile: testTile, Epoch: 1, From: "z:1"},
 			{Tile: testTile, Epoch: fence.MaxNumber, From: "z:1"},
 			{Tile: testTile, Epoch: 2, From: "a:1"},

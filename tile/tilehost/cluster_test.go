@@ -60,7 +60,7 @@ func (c *cluster) learn(o fence.Owner) {
 	}
 }
 
-// submit routes an intent as a gateway does: by gossip, then by what it is told.
+// submit routes an intent as a gateway does: by gossip, then by redirects.
 func (c *cluster) submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
 	var err error
 	for range 200 {
@@ -111,7 +111,7 @@ func (c *cluster) oneServer(t *testing.T, id fence.TileID) *runningHost {
 	return by[0]
 }
 
-// namedBy is the contact that an error of Submit sends the intent to; empty if it names nobody.
+// namedBy is the contact that an error of Submit sends the intent to; empty if it names none.
 func namedBy(err error) string {
 	if redirect, ok := errors.AsType[*tile.RedirectError](err); ok {
 		return redirect.Contact

@@ -52,8 +52,8 @@ func (b *brittle) Apply(tick fence.Tick, events [][]byte) error {
 }
 
 // TestAGamesBugIsOneTilesBug: three hosts follow each other's tiles. An action that panics, presented again and again
-// to whoever owns its tile, ends no host, no other tile, and not even its own. An event that cannot be folded stops its
-// tile, on all hosts, until the game is repaired and the quarantine released; they all say why.
+// to each owner of its tile, ends no host, no other tile, and not even its own. An event that cannot be folded stops
+// its tile, on all hosts, until the game is repaired and the quarantine released; they all say why.
 func TestAGamesBugIsOneTilesBug(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -111,7 +111,7 @@ func TestAGamesBugIsOneTilesBug(t *testing.T) {
 		require.ErrorIs(t, a.Await(t.Context(), sick), tile.ErrQuarantined)
 		g, err := w.authority.Lookup(t.Context(), sick)
 		require.NoError(t, err)
-		assert.Equal(t, quarantined.Quarantine.Epoch, g.Epoch, "nobody takes it any more")
+		assert.Equal(t, quarantined.Quarantine.Epoch, g.Epoch, "no host takes it any more")
 		ends := a.ends()
 		require.NotEmpty(t, ends)
 		assert.Less(t, len(ends), 20, "it is not tried in a hurry")

@@ -80,7 +80,7 @@ func (h *runningHost) follow(t *testing.T, ids []fence.TileID) {
 	}
 }
 
-// untilTold is a follower that suspects nobody by itself.
+// untilTold is a follower that suspects no owner by itself.
 var untilTold = tile.Config{SuspectAfter: tile.NeverSuspect}
 
 func TestHostSuspectsPacedAndHotFirst(t *testing.T) {

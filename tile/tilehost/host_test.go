@@ -174,7 +174,7 @@ func TestHostLeavesWhatIsHeldElsewhere(t *testing.T) {
 		_, err = b.Submit(t.Context(), tile.Intent{Tile: testTile})
 		assert.Equal(t, &tile.RedirectError{Tile: testTile, Epoch: 1, Contact: "a:1"}, err)
 		_, err = b.Submit(t.Context(), tile.Intent{Tile: testTile + 1})
-		assert.Equal(t, &tile.RedirectError{Tile: testTile + 1}, err, "nobody is known")
+		assert.Equal(t, &tile.RedirectError{Tile: testTile + 1}, err, "no owner is known")
 		_, err = b.Submit(t.Context(), tile.Intent{})
 		assert.ErrorIs(t, err, fence.ErrInvalidArgument)
 		assert.ErrorIs(t, b.Await(t.Context(), testTile), tile.ErrRedirect, "no part in it")
@@ -212,7 +212,7 @@ func TestHostTakesOverAndTheLoserForgetsAndAnnounces(t *testing.T) {
 	})
 }
 
-// A tile that is just leaving comes back if somebody asks for it.
+// A tile that is just leaving comes back if it is asked for.
 func TestHostTileWantedWhileItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

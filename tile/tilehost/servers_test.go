@@ -151,7 +151,7 @@ func TestHostsOnRealServers(t *testing.T) {
 	}
 }
 
-// A process that holds many tiles is gone; another one that follows them is told so.
+// A process that holds many tiles is gone; another one that follows them learns of it.
 func TestHostTakesOverADeadOnesTilesOnRealServers(t *testing.T) {
 	seams := servers(t)
 	client, err := tilehttp.NewClient(nil)

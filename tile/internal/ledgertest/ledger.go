@@ -13,7 +13,7 @@ import (
 )
 
 // Ledger is the smallest game that notices every lost, doubled or reordered event: its state is the list of
-// words it was told, in order. An intent is a word; "no" fizzles.
+// words it was given, in order. An intent is a word; "no" fizzles.
 type Ledger struct {
 	Words []string
 	Err   error // returned by Apply when set
