@@ -9,7 +9,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
 
@@ -107,7 +106,9 @@ type Limits struct {
 	// RememberFor is how long the outcome of an action is remembered for its retries. An action retried later
 	// could be applied again, so it must be longer than RetryWindow, by more than the clocks of gateways differ.
 	// It is counted in ticks, rounded up, so a change of TickInterval scales it for what is remembered already.
-	// Default 10 min. MaxRemembered and MaxRememberedBytes bound how many are remembered.
+	// Default 10 min. A tile remembers at most 131,072 outcomes (218 actions a second for ten minutes), which take at
+	// most 8 MiB of a snapshot, or what the game's own state leaves; an action past that is refused with ErrOverloaded
+	// before it is decided.
 	RememberFor time.Duration
 
 	// RetryWindow is for how long after its admission a gateway may send an action to this tile: the longest
@@ -158,17 +159,6 @@ type Timeouts struct {
 	// again snapshot and release. Default 5 s.
 	DrainTimeout time.Duration
 }
-
-// These bound the outcomes of actions that a tile remembers; whichever is reached first. They are part of every
-// snapshot, which may take fence.MaxSnapshot bytes. An action that would go past a bound is refused with ErrOverloaded
-// before it is decided.
-const (
-	// MaxRemembered is the most outcomes that a tile remembers, 131,072: 218 actions a second for ten minutes.
-	MaxRemembered = history.MaxRemembered
-	// MaxRememberedBytes is the most bytes that they take in a snapshot, 8 MiB. A game whose own state takes more than
-	// the rest of the snapshot leaves them less.
-	MaxRememberedBytes = history.MaxRememberedBytes
-)
 
 // Defaults of Config that gateways share.
 const (

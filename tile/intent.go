@@ -27,7 +27,7 @@ type Intent struct {
 	ActionID string
 
 	Actor  string // whose intent it is, as authenticated by the gateway; a name, or empty
-	Origin Origin // who says so: a player, by default, or the game's own servers
+	Origin Origin // of the intent: a player, by default, or the game's own servers
 	Body   []byte // the game's own encoding; at most MaxIntentBody bytes
 
 	// Admitted is when the action was admitted, by the ledger's clock; zero if that is not known. A tile decides no
@@ -100,7 +100,7 @@ func ValidateName(field, s string) error {
 var ErrRedirect = errors.New("tile is owned elsewhere")
 
 // ErrOverloaded means: the tile's intent queue is full, or the tile cannot remember the outcome of another action
-// (MaxRemembered). Backpressure: the intent was not decided and never will be; send it again later.
+// (Limits.RememberFor). Backpressure: the intent was not decided and never will be; send it again later.
 var ErrOverloaded = errors.New("tile is overloaded")
 
 // RedirectError names a tile's owner, as far as it is known.

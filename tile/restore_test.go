@@ -88,7 +88,7 @@ func TestDurableStoreThatIsDownDoesNotKeepATileFromBooting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		d := w.wordsThenCheckpoint()
-		for _, read := range []tile.CheckpointFn{
+		for _, read := range []func(context.Context, fence.TileID) (fence.Snapshot, bool, error){
 			func(ctx context.Context, _ fence.TileID) (fence.Snapshot, bool, error) {
 				<-ctx.Done()
 				return fence.Snapshot{}, false, ctx.Err()
@@ -187,7 +187,7 @@ func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 	}
 }
 
-// An authority restored to before the tile, or to an earlier owner, knows nobody who took the tile. The owner
+// An authority restored to before the tile, or to an earlier owner, knows no process that took the tile. The owner
 // mints above its own epoch and goes on.
 func TestOwnerThatItsAuthorityHasForgottenGoesOnUnderAHigherEpoch(t *testing.T) {
 	for name, older := range map[string]func(*testing.T, *memfence.Authority){
@@ -205,10 +205,11 @@ func TestOwnerThatItsAuthorityHasForgottenGoesOnUnderAHigherEpoch(t *testing.T) 
 				a := w.process("b:1", tile.Config{})
 				a.say(t, "", "four")
 				require.EqualValues(t, 2, a.Status().Epoch)
-				*w.authority = *memfence.NewAuthority() //nolint:govet // nobody uses it at this moment
+				*w.authority = *memfence.NewAuthority() //nolint:govet // no processor uses it at this moment
 				older(t, w.authority)
 				a.say(t, "", "five")
-				assert.EqualValues(t, 2, a.Status().Epoch, "nobody needs to know while the store takes its commits")
+				assert.EqualValues(t, 2, a.Status().Epoch,
+					"the authority need not know while the store takes its commits")
 				w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
 				a.say(t, "", "six")
 				assert.Greater(t, a.Status().Epoch, fence.Epoch(2))
@@ -229,7 +230,7 @@ func TestLossIsExactWhereTheOwnerHashIsLeft(t *testing.T) {
 		a.kill()
 		<-a.done
 		var last fence.Tick
-		s.w.store.Update(testTile, func(m *memfence.State) { // somebody deleted the others
+		s.w.store.Update(testTile, func(m *memfence.State) { // the others were deleted
 			last = m.Owner.Tick
 			m.Entries, m.Snapshot = nil, nil
 		})

@@ -13,12 +13,13 @@ type Seams struct {
 	Store     fence.Store
 	Log       stream.Log
 
-	// Checkpoint finds a tile's durable state. It is asked whenever the tile is booted or taken over, beside the
-	// replay: for a tile that the coordination store knows nothing of, and for one whose stream ends before the
-	// checkpoint, because a failover lost what the durable store has. Where the stream is whole, a durable store
-	// that gives no answer within 2 s is not waited for; that is logged. Nil: a tile without history starts empty,
-	// and the stream is believed. It may be called from several goroutines.
-	Checkpoint CheckpointFn
+	// Checkpoint reads a tile's last durable snapshot; found is false if there is none. It is how a tile comes back
+	// after the whole coordination store was lost; checkpoint.Restore is one. It is asked whenever the tile is booted
+	// or taken over, beside the replay: for a tile that the coordination store knows nothing of, and for one whose
+	// stream ends before the checkpoint, because a failover lost what the durable store has. Where the stream is whole,
+	// a durable store that gives no answer within 2 s is not waited for; that is logged. Nil: a tile without history
+	// starts empty, and the stream is believed. It may be called from several goroutines.
+	Checkpoint func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
 
 	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
 	// store that Checkpoint reads. Other classes ignore it.
@@ -28,10 +29,6 @@ type Seams struct {
 	// tilehttp.Client.Handover is one. Nil: Drain cannot name a successor.
 	Handover func(ctx context.Context, h Handover) error
 }
-
-// CheckpointFn reads a tile's last durable snapshot; found is false when there is none. It is how a tile
-// comes back after the whole coordination store was lost. checkpoint.Restore is one.
-type CheckpointFn func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
 
 // Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the
 // checkpoints that Seams.Checkpoint reads. What was acknowledged is always the latest checkpoint and the

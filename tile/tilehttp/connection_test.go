@@ -25,7 +25,7 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
-// gated submits when it is told to.
+// gated submits when the test says so.
 type gated struct {
 	entered chan tile.Intent
 	open    chan struct{}

@@ -27,7 +27,7 @@
 // # Wire
 //
 // A WebSocket with the subprotocol tilefence.forward.v1.json, which the gateway opens. Each message is a text of at
-// most MaxMessage bytes: one JSON object in UTF-8. Empty fields may be left out. The gateway sends intents, whose id is
+// most 256 KiB: one JSON object in UTF-8. Empty fields may be left out. The gateway sends intents, whose id is
 // its own, any number but 0 that no other intent under way has:
 //
 //	{"v":1,"intents":[{"id":7,"within":2950,"tile":"85283473fffffff","action":"0b54","actor":"ann","body":"<base64>"}]}

@@ -1,5 +1,12 @@
 package tilehttp
 
+// The limits of the wire.
+const (
+	Subprotocol = subprotocol
+	MaxMessage  = maxMessage
+	MaxRequest  = maxRequest
+)
+
 // Tuning are the settings that only tests change.
 type Tuning = tuning
 

@@ -95,7 +95,7 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol, http.StatusMethodNotAllowed)
+		http.Error(w, "connect with the WebSocket subprotocol "+subprotocol, http.StatusMethodNotAllowed)
 		return
 	}
 	keys := h.cfg.Keys
@@ -115,13 +115,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.leave(s)
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Subprotocol}})
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{subprotocol}})
 	if err != nil { // Accept has answered
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	if conn.Subprotocol() != Subprotocol {
-		_ = conn.Close(websocket.StatusPolicyViolation, "connect with the subprotocol "+Subprotocol)
+	if conn.Subprotocol() != subprotocol {
+		_ = conn.Close(websocket.StatusPolicyViolation, "connect with the subprotocol "+subprotocol)
 		return
 	}
 	if len(keys) > 0 {
@@ -206,9 +206,9 @@ func fromProgram(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// readBody reads a request of at most MaxRequest bytes. Its error is a *fence.ArgumentError.
+// readBody reads a request of at most maxRequest bytes. Its error is a *fence.ArgumentError.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequest))
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &fence.ArgumentError{Field: "request", Value: "too long", Want: tooLong}
 	}

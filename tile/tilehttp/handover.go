@@ -44,7 +44,7 @@ type wireAccepted struct {
 }
 
 // HandoverHandler serves hand-overs to a. It answers POST on whatever path it is mounted, refuses more than
-// MaxRequest bytes, and passes nothing to a that it cannot read. Of cfg, which may be nil, Keys, Contact and Logger
+// 16 KiB, and passes nothing to a that it cannot read. Of cfg, which may be nil, Keys, Contact and Logger
 // count. Without Keys only processes that run tiles may reach it: any caller can move every tile to this process. Serve
 // it on an internal port, like the intents.
 func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
@@ -208,7 +208,7 @@ func (c *Client) post(ctx context.Context, contact string, body []byte) (status 
 	return resp.StatusCode, b, nil
 }
 
-// sent reports whether a failed request may have been received: not if there was no connection, or one to somebody
+// sent reports whether a failed request may have been received: not if there was no connection, or one to another
 // whose certificate is not believed.
 // The transport sends a POST on another connection only when it has written nothing on the first.
 func sent(err error) error {

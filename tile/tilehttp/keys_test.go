@@ -56,7 +56,7 @@ func guarded(t testing.TB, k tilehttp.Keys) (contact string, through *atomic.Int
 	return contact, through
 }
 
-// TestKeys: who has a key in common can talk, whichever each of them presents; nobody else.
+// TestKeys: processes that have a key in common can talk, whichever each of them presents; no others can.
 func TestKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		client, server tilehttp.Keys

@@ -14,12 +14,12 @@ import (
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
-// Subprotocol is the WebSocket subprotocol in which intents and answers travel, version 1.
-const Subprotocol = "tilefence.forward.v1.json"
+// subprotocol is the WebSocket subprotocol in which intents and answers travel, version 1.
+const subprotocol = "tilefence.forward.v1.json"
 
 const (
-	// MaxMessage is the most bytes of a message in either direction.
-	MaxMessage = 256 << 10
+	// maxMessage is the most bytes of a message in either direction.
+	maxMessage = 256 << 10
 
 	// gather is for how long after a message a connection collects what goes into the next one. What comes after a
 	// pause is sent at once. This is little beside a tick, and at 4,000 intents a second it makes one write of twenty.
@@ -44,7 +44,7 @@ type link struct {
 }
 
 func newLink(conn *websocket.Conn, writeTimeout, pingInterval time.Duration) *link {
-	conn.SetReadLimit(MaxMessage)
+	conn.SetReadLimit(maxMessage)
 	return &link{conn: conn, wake: make(chan struct{}, 1), writeTimeout: writeTimeout, pingInterval: pingInterval}
 }
 

@@ -120,15 +120,15 @@ func (c *Client) handshake(contact string) (*websocket.Conn, error) {
 	defer cancel()
 	offer := c.cfg.Keys.offer(contact)
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to
-		HTTPClient: c.http, HTTPHeader: offer, Subprotocols: []string{Subprotocol}})
+		HTTPClient: c.http, HTTPHeader: offer, Subprotocols: []string{subprotocol}})
 	switch {
 	case err != nil && resp != nil:
 		return nil, fmt.Errorf("%s answered with status %d: %w", url, resp.StatusCode, err)
 	case err != nil:
 		return nil, err
-	case conn.Subprotocol() != Subprotocol:
+	case conn.Subprotocol() != subprotocol:
 		_ = conn.CloseNow()
-		return nil, fmt.Errorf("%s does not speak %s", url, Subprotocol)
+		return nil, fmt.Errorf("%s does not speak %s", url, subprotocol)
 	}
 	if err := c.cfg.Keys.meet(ctx, conn, offer, resp.Header); err != nil {
 		_ = conn.CloseNow()

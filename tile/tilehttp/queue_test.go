@@ -22,7 +22,7 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
-// queueing is a Submitter that queues the intents of here, and answers when it is told to.
+// queueing is a Submitter that queues the intents of here, and answers when the test says so.
 type queueing struct {
 	tilehttp.SubmitterFunc
 	queued chan func(stream.Outcome, error)
@@ -44,7 +44,7 @@ func (q *queueing) handler(t *testing.T) *tilehttp.Handler {
 }
 
 // TestIntentsAreQueued: one that was queued gets its answer without a call of Submit, which is asked what became of one
-// that was not, or that was sent away from the queue. An answer that comes after the connection is nobody's.
+// that was not, or that was sent away from the queue. An answer that comes after the connection is dropped.
 func TestIntentsAreQueued(t *testing.T) {
 	q := &queueing{queued: make(chan func(stream.Outcome, error), 1)}
 	q.SubmitterFunc = func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
@@ -120,7 +120,7 @@ func TestATileThatIsFrozenKeepsNoPlaces(t *testing.T) {
 		}, 20*time.Second, 10*time.Millisecond)
 	}
 	for range 8 {
-		(<-q.queued)(stream.Applied, nil) // too late: nobody waits, and no place is given back twice
+		(<-q.queued)(stream.Applied, nil) // too late: no caller waits, and no place is given back twice
 	}
 	outcome, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here + 1})
 	require.NoError(t, err)

@@ -95,7 +95,7 @@ func (s *session) dismiss(why *fence.ArgumentError) {
 		Version int        `json:"v"`
 		Error   *wireError `json:"error"`
 	}{version, &e})) == nil {
-		_ = s.conn.Close(websocket.StatusPolicyViolation, "not a message of "+Subprotocol)
+		_ = s.conn.Close(websocket.StatusPolicyViolation, "not a message of "+subprotocol)
 	}
 }
 
@@ -232,7 +232,7 @@ func (s *session) next(message []byte) (_ []byte, more bool) {
 	message = append(message, answersHead...)
 	taken := 0
 	for i, a := range s.answers {
-		if i > 0 && len(message)+1+len(a.json)+len(messageTail) > MaxMessage {
+		if i > 0 && len(message)+1+len(a.json)+len(messageTail) > maxMessage {
 			break
 		}
 		if i > 0 {

@@ -113,7 +113,7 @@ func (u *uplink) next(message []byte) (_ []byte, more bool) {
 	message = append(message, intentsHead...)
 	now, taken, sent := time.Now(), 0, 0
 	for _, c := range u.queue {
-		if len(message)+sentHead+len(c.intent)+len(messageTail) > MaxMessage {
+		if len(message)+sentHead+len(c.intent)+len(messageTail) > maxMessage {
 			more = true
 			break
 		}

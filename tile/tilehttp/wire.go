@@ -20,9 +20,9 @@ import (
 // Path is where gateways connect.
 const Path = "/tilefence/v1/intent"
 
-// MaxRequest is the most bytes of a hand-over or of one intent: an intent of the largest size, its names escaped, and
+// maxRequest is the most bytes of a hand-over or of one intent: an intent of the largest size, its names escaped, and
 // its body in base64, fits well within.
-const MaxRequest = 16 << 10
+const maxRequest = 16 << 10
 
 // maxReply bounds what the client reads of the answer to a hand-over.
 const maxReply = 64 << 10
@@ -142,13 +142,13 @@ func encodeIntent(in *tile.Intent) ([]byte, error) {
 		b = strconv.AppendInt(append(b, `,"admitted":`...), ms, 10)
 	}
 	b = append(b, '}')
-	if len(b) > MaxRequest {
+	if len(b) > maxRequest {
 		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: tooLong}
 	}
 	return b, nil
 }
 
-var tooLong = "at most " + strconv.Itoa(MaxRequest) + " bytes"
+var tooLong = "at most " + strconv.Itoa(maxRequest) + " bytes"
 
 // appendSent appends an encoded intent with its ID, and the time left for it if that is not zero, to a message.
 func appendSent(message []byte, id uint64, within time.Duration, intent []byte) []byte {

@@ -15,7 +15,7 @@ import (
 	"github.com/tilefence/tilefence/tile/plan/standin"
 )
 
-// A process of workers, which drains when it is told to end. It needs a Redis at this address, so it is only
+// A process of workers, which drains when it is asked to end. It needs a Redis at this address, so it is only
 // compiled here.
 func Example() {
 	client := redis.NewClusterClient(redisfence.Options("127.0.0.1:6379"))

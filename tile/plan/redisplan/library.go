@@ -9,17 +9,17 @@ import (
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
-// Revision is the revision of the function library this package carries. It rises with every change of the Lua
+// revision is the revision of the function library this package carries. It rises with every change of the Lua
 // sources; a store that has a higher one is left alone.
-const Revision = 6
+const revision = 6
 
-// LibraryName is the name of the function library. It holds the wire contract's major version.
-const LibraryName = "tilefence_plan_v1"
+// libraryName is the name of the function library. It holds the wire contract's major version.
+const libraryName = "tilefence_plan_v1"
 
 //go:embed lua/*.lua
 var sources embed.FS
 
-var library = redislib.New(LibraryName, Revision, "tilefence_plan_revision_v1", sources,
+var library = redislib.New(libraryName, revision, "tilefence_plan_revision_v1", sources,
 	"prelude", "turn", "claim", "finish", "operate")
 
 // Load puts the function library on every master. A library of a higher revision is left in place. It is safe to run

@@ -30,7 +30,7 @@ import (
 // the nodes' addresses.
 const envWorker = "TILEFENCE_TEST_PLAN_WORKER"
 
-// workerProcess works until it is told to end. It writes a line for each call that begins, and ignores the context of
+// workerProcess works until it is asked to end. It writes a line for each call that begins, and ignores the context of
 // calls for entities named deaf.
 func workerProcess() int {
 	var name, takes, addrs string
