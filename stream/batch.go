@@ -66,12 +66,13 @@ type Resolution struct {
 //
 // The private part is a list of sections, each at most once, ascending by tag; an empty section is left out:
 //
-//	tag     1 byte: 1 outcomes, 2 claim, 128 sum of the state
+//	tag     1 byte: 1 outcomes, 2 claim, 3 departures, 4 decisions, 5 settlements, 128 sum of the state
 //	length  varint
 //	bytes   of that length
 //
 // Outcomes are, one after the other, the outcome (1 byte), a varint length and the action ID. A claim is 16 bytes, the
-// sum of the state 4, big-endian. A reader ignores sections with tags from 128 on that it does not know, and refuses
+// sum of the state 4, big-endian. Sections 3 to 5 are lists of the types of those names; docs/wire.md has their fields.
+// A reader ignores sections with tags from 128 on that it does not know, and refuses
 // other unknown ones: an owner that cannot read them must not go on from this batch. Varints are unsigned LEB128 in
 // their shortest form.
 type Batch struct {
@@ -80,6 +81,11 @@ type Batch struct {
 	// Areas says to which area each event belongs; nil: all of them to area 0.
 	Areas       []fence.Area
 	Resolutions []Resolution
+
+	// What crosses the tile's border: see package tile.
+	Departures  []Departure
+	Decisions   []Decision
+	Settlements []Settlement
 
 	// Claim is the claim under which an owner installs itself; zero for any other batch. It makes the installs
 	// of two claimants different entries, with different chains, even when an authority that was restored
@@ -93,10 +99,13 @@ type Batch struct {
 
 // Sections of the private part.
 const (
-	tagOutcomes = 1
-	tagClaim    = 2
-	tagOptional = 128 // the first that an old reader ignores
-	tagState    = 128
+	tagOutcomes    = 1
+	tagClaim       = 2
+	tagDepartures  = 3
+	tagDecisions   = 4
+	tagSettlements = 5
+	tagOptional    = 128 // the first that an old reader ignores
+	tagState       = 128
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -106,7 +115,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func SumState(state []byte) uint32 { return crc32.Checksum(state, castagnoli) }
 
 // Len is the number of things in the batch.
-func (b *Batch) Len() int { return len(b.Events) + len(b.Resolutions) }
+func (b *Batch) Len() int {
+	return len(b.Events) + len(b.Resolutions) + len(b.Departures) + len(b.Decisions) + len(b.Settlements)
+}
 
 // Encode returns the parts of the entry that holds the batch; both are empty for an empty batch. A
 // *fence.ArgumentError names an oversized event, action ID or batch, or a claim beside events.
@@ -114,7 +125,7 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 	if b.Claim != (fence.ClaimID{}) {
 		if b.Len() > 0 {
 			return nil, nil, &fence.ArgumentError{Field: "claim", Value: b.Claim,
-				Want: "a batch of its own, without events and resolutions"}
+				Want: "a batch of its own, without events, resolutions and transfers"}
 		}
 		return nil, b.appendState(fence.AppendPart(nil, tagClaim, b.Claim[:])), nil
 	}
@@ -132,6 +143,9 @@ func (b *Batch) Encode() (payload, private []byte, err error) {
 	}
 	if len(outcomes) > 0 {
 		private = fence.AppendPart(nil, tagOutcomes, outcomes)
+	}
+	if private, err = b.transferSections(private); err != nil {
+		return nil, nil, err
 	}
 	private = b.appendState(private)
 	if n := len(payload) + len(private); n > fence.MaxPayload {
@@ -238,7 +252,7 @@ func DecodeBatch(e *fence.Entry) (*Batch, error) {
 		d.sections(b.section)
 	}
 	if d.err == nil && b.Claim != (fence.ClaimID{}) && b.Len() > 0 {
-		d.fail("a claim beside events or outcomes")
+		d.fail("a claim beside events, outcomes or transfers")
 	}
 	if d.err != nil {
 		return nil, &fence.FormatError{What: "batch", Detail: d.err.Error()}
@@ -251,6 +265,15 @@ func (b *Batch) section(tag byte, s *decoder) {
 	switch {
 	case tag == tagOutcomes:
 		b.Resolutions = s.resolutions()
+		return
+	case tag == tagDepartures:
+		b.Departures = s.departures()
+		return
+	case tag == tagDecisions:
+		b.Decisions = s.decisions()
+		return
+	case tag == tagSettlements:
+		b.Settlements = s.settlements()
 		return
 	case tag == tagClaim && len(s.p) == len(b.Claim):
 		copy(b.Claim[:], s.p)
