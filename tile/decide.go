@@ -16,6 +16,7 @@ func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration) {
 	if o.stalled() {
 		b = o.quiet()
 	} else {
+		o.offered = o.border.offer()
 		b, left = o.decide(subs)
 	}
 	o.inbox.requeue(left)
@@ -70,22 +71,42 @@ func tooLong(err error) int {
 }
 
 // attempt asks the rules for the events of a tick with those of the intents that are not bad, and forms the batch; nil
-// if none is needed.
+// if none is needed. If that fails, and without the intents too, the offer is at fault.
 func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch, error) {
-	intents := make([]Intent, 0, len(subs)-len(bad))
+	b, err := o.try(subs, bad, o.offered)
+	if err == nil || o.offered.examined || o.offered.empty() {
+		return b, err
+	}
+	o.sift(func(f *offer) error {
+		_, err := o.try(nil, nil, f)
+		return err
+	})
+	return o.try(subs, bad, o.offered)
+}
+
+// try is attempt with an offer.
+func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pendingBatch, error) {
+	in := Inputs{Intents: make([]Intent, 0, len(subs)-len(bad)), Room: o.border.room}
 	for i := range subs {
 		if !bad[i] {
-			intents = append(intents, subs[i].intent)
+			in.Intents = append(in.Intents, subs[i].intent)
 		}
 	}
-	batch, outcomes, err := o.resolver.resolve(intents)
+	f.inputs(&in)
+	batch, d, err := o.resolver.resolve(&in)
 	if err != nil {
 		return nil, err
 	}
-	if len(batch.Events) == 0 && len(subs) == 0 && o.mayRest() {
+	if err = f.decided(&d, &batch); err == nil {
+		err = o.border.checkRoom(d.Departures)
+	}
+	if err != nil {
+		return nil, &RulesError{Tile: o.tile, Tick: o.history.Tick, Call: "Play", Err: err}
+	}
+	if batch.Len() == 0 && len(subs) == 0 && o.mayRest() {
 		return nil, nil
 	}
-	return o.form(subs, batch, spread(outcomes, len(subs), bad))
+	return o.form(subs, batch, spread(d.Outcomes, len(subs), bad))
 }
 
 // spread gives each of n intents its outcome: those of the good ones in order.

@@ -24,18 +24,18 @@ type resolver struct {
 	logged time.Time // when it was last logged that Resolve changes the state
 }
 
-func (a *resolver) resolve(intents []Intent) (stream.Batch, []stream.Outcome, error) {
+func (a *resolver) resolve(in *Inputs) (stream.Batch, Outputs, error) {
 	if !a.cfg.CheckResolve {
-		return a.guard.resolve(a.history.Tick, intents)
+		return a.guard.resolve(a.history.Tick, in)
 	}
 	before, unreadable := a.guard.Snapshot()
 	before = bytes.Clone(before)
-	batch, outcomes, err := a.guard.resolve(a.history.Tick, intents)
+	batch, d, err := a.guard.resolve(a.history.Tick, in)
 	if after, failed := a.guard.Snapshot(); unreadable == nil && failed == nil && !bytes.Equal(before, after) {
-		a.changed(ImpurityInfo{Tile: a.tile, Tick: a.history.Tick, Intents: intents, Before: before,
+		a.changed(ImpurityInfo{Tile: a.tile, Tick: a.history.Tick, Intents: in.Intents, Before: before,
 			After: bytes.Clone(after), Offset: firstDifference(before, after)})
 	}
-	return batch, outcomes, err
+	return batch, d, err
 }
 
 // changed reports that Resolve has changed the state.

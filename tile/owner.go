@@ -34,6 +34,8 @@ type tileOwner struct {
 	successor fence.Owner // which the tile was handed to
 	heartbeat *heartbeat
 	resolver  resolver
+	border    *border
+	offered   *offer // what the tick decides about beside its intents
 	portion   portion
 	dilation  dilation
 
@@ -56,6 +58,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	o.dilation.announce = true
 	o.ownership.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
+	o.border.begin()
 	o.inbox.resume()
 	o.inbox.enter(as, o.ownership.grant.Epoch)
 	if got.voided != nil {
@@ -222,6 +225,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 		o.keep(b.commit)
 	}
 	o.moveTo(r.Position)
+	o.border.committed(&b.batch, r.Position, confirmed)
 	for i, s := range b.submissions {
 		s.answer(b.outcomes[i], nil)
 	}
@@ -242,7 +246,7 @@ func (o *tileOwner) fold(ctx context.Context, at fence.Position) error {
 	defer o.heartbeat.end()
 	o.history.Actions.Senders = b.senders()
 	defer func() { o.history.Actions.Senders = nil }()
-	return o.history.Fold(b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
+	return o.history.Fold(at, b.commit.Tick, &b.batch, len(b.commit.Payload)+len(b.commit.Private))
 }
 
 // keep keeps a committed batch, and reports what it had to forget for it.
@@ -269,7 +273,7 @@ func (o *tileOwner) moveTo(at fence.Position) {
 	h.Position = at
 	o.inbox.update(func(s *Status) {
 		s.Position, s.Tick, s.Heat = at, h.Tick, h.Heat.Value
-		s.Pending, s.Kept = o.pending != nil, len(o.kept.Batches)
+		s.Pending, s.Kept, s.UnderWay = o.pending != nil, len(o.kept.Batches), h.Transfers.UnderWay()
 		if !s.Pending {
 			s.Frozen = time.Time{}
 		}

@@ -54,7 +54,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	right := &ownership{base: all}
 	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &seams, &c)}
 	owner := &tileOwner{base: all, ownership: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, dilation: dilation{base: all},
+		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: newBorder(all), offered: &offer{}, dilation: dilation{base: all},
 		snapshots:   &snapshots{base: all, results: make(chan snapshotResult, 1)},
 		recordCheck: &recordCheck{base: all, ownership: right, answers: make(chan looked, 1)}}
 	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {
@@ -82,6 +82,7 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	if !p.inbox.begin() {
 		return fence.ErrAlreadyRun
 	}
+	p.owner.border.life = ctx
 	err := p.acquireWatched(ctx)
 	if err == nil {
 		err = p.owner.serveWatched(ctx)
@@ -167,6 +168,7 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 
 // finish answers every client that still waits, and every later call.
 func (p *TileProcessor) finish(err error) {
+	p.owner.border.end()
 	successor := p.owner.successor
 	sup, stoodDown := errors.AsType[*SupersededError](err)
 	if stoodDown {
@@ -219,6 +221,22 @@ func (p *TileProcessor) Queue(ctx context.Context, in Intent, answered func(stre
 			Want: "the tile this processor runs, " + p.tile.String()}
 	}
 	return p.inbox.submit(ctx, in, answered)
+}
+
+// Present takes what another tile presents, and answers up to where this tile has decided it: when it has decided all,
+// and every replica has confirmed that, or after a second. What is undecided then still waits for a tick.
+//
+// Errors: a *fence.ArgumentError; a *RedirectError when this processor does not own the tile; a *QuarantinedError;
+// ErrOverloaded when it does not serve yet, or too much waits here. The transfers may be presented again in any case.
+func (p *TileProcessor) Present(ctx context.Context, t Presentation) (Answer, error) {
+	if err := t.Validate(); err != nil {
+		return Answer{}, err
+	}
+	if t.To != p.tile {
+		return Answer{}, &fence.ArgumentError{Field: "To", Value: t.To,
+			Want: "the tile this processor runs, " + p.tile.String()}
+	}
+	return p.owner.border.present(ctx, &t)
 }
 
 // Status reports where the processor is. It may be called at any time, from any goroutine.

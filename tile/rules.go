@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
@@ -167,15 +168,21 @@ func (g *guarded) Divided() bool {
 	return ok
 }
 
-// resolve is Resolve, with each event in its area.
-func (g *guarded) resolve(tick fence.Tick, intents []Intent) (b stream.Batch, outcomes []stream.Outcome, err error) {
+// resolve is Resolve or Play, with each event in its area.
+func (g *guarded) resolve(tick fence.Tick, in *Inputs) (b stream.Batch, d Outputs, err error) {
 	g.tick = tick
 	defer g.judge("Resolve", &err)
-	b.Events, outcomes = g.rules.Resolve(tick, intents)
-	if len(outcomes) != len(intents) {
-		return b, nil, fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(outcomes),
-			len(intents))
+	if rules, ok := g.rules.(TransferRules); ok {
+		d = rules.Play(tick, *in)
+	} else {
+		d.Events, d.Outcomes = g.rules.Resolve(tick, in.Intents)
+		d.Verdicts = slices.Repeat([]Verdict{{Refused: "the rules of this tile take no arrivals"}}, len(in.Arrivals))
 	}
+	if len(d.Outcomes) != len(in.Intents) {
+		return b, d, fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(d.Outcomes),
+			len(in.Intents))
+	}
+	b.Events, b.Departures = d.Events, d.Departures
 	if g.announce != nil {
 		if event := g.announce(); len(event) > 0 {
 			b.Events = append([][]byte{event}, b.Events...)
@@ -184,7 +191,7 @@ func (g *guarded) resolve(tick fence.Tick, intents []Intent) (b stream.Batch, ou
 	if divided, ok := g.rules.(Divided); ok {
 		b.Divide(divided.Area)
 	}
-	return b, outcomes, nil
+	return b, d, nil
 }
 
 // ErrQuarantined means: the tile's history cannot be folded by the game's rules, and no process runs it until an

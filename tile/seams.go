@@ -28,6 +28,11 @@ type Seams struct {
 	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
 	// tilehttp.Client.Handover is one. Nil: Drain cannot name a successor.
 	Handover func(ctx context.Context, h Handover) error
+
+	// Present presents what has departed for another tile to the process that owns that one, and returns what its
+	// TileProcessor.Present has answered. Each call is bounded to 5 s, and repeated after an error. It may be called
+	// from several goroutines. Nil: nothing leaves the tile (Inputs.Room is 0).
+	Present func(ctx context.Context, p Presentation) (Answer, error)
 }
 
 // Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the

@@ -73,9 +73,11 @@ type Status struct {
 	// Durability is the tile's class, from the first.
 	Durability Durability
 	Position   fence.Position // last committed batch
-	Tick       fence.Tick     // last tick played
-	Queued     int            // intents waiting
-	Heat       float64        // events and outcomes a tick, weighted over about 20 ticks; also of a follower
+	// UnderWay is how many departures are not settled: committed here, and not known to be decided where they go.
+	UnderWay int
+	Tick     fence.Tick // last tick played
+	Queued   int        // intents waiting
+	Heat     float64    // events and outcomes a tick, weighted over about 20 ticks; also of a follower
 	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
 	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
 	Owner      fence.Owner

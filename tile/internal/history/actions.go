@@ -138,11 +138,11 @@ func (m *Actions) reset() { *m = Actions{keep: m.keep, Interval: m.Interval} }
 func Outcomes(s *fence.Snapshot, tail []fence.Entry) (map[string]stream.Outcome, error) {
 	outcomes := map[string]stream.Outcome{}
 	if len(s.Blob) > 0 {
-		_, actions, err := openEnvelope(s.Blob)
+		e, err := openEnvelope(s.Blob)
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range actions {
+		for _, a := range e.actions {
 			outcomes[a.id] = a.outcome
 		}
 	}
@@ -221,7 +221,7 @@ func (r *Reservation) Add(id, actor string, must bool) bool {
 	own := r.own[actor]
 	own.n, own.bytes = own.n+1, own.bytes+size
 	if !must {
-		if !r.h.Actions.allows(r.n+1, r.bytes+size, r.h.GameBytes) {
+		if !r.h.Actions.allows(r.n+1, r.bytes+size, r.h.beside()) {
 			return false
 		}
 		has := own

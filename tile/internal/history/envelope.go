@@ -5,14 +5,17 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
-// appendEnvelope encodes a snapshot blob: the game's state and, in the part for owners, the remembered actions.
+// appendEnvelope encodes a snapshot blob: the game's state and, in the part for owners, the remembered actions and what
+// crosses the tile's border.
 //
 //	actions    varint count, then per action: varint tick, outcome (1 byte), varint length, action ID
+//	transfers  as transfer.State.Append; nothing if there are none
 //
 // Varints are unsigned LEB128.
-func appendEnvelope(dst, game []byte, divided bool, m *Actions) []byte {
+func appendEnvelope(dst, game []byte, divided bool, m *Actions, transfers *transfer.State) []byte {
 	actions := binary.AppendUvarint(nil, uint64(len(m.order)))
 	for _, r := range m.order {
 		actions = binary.AppendUvarint(actions, uint64(r.tick))
@@ -20,26 +23,36 @@ func appendEnvelope(dst, game []byte, divided bool, m *Actions) []byte {
 		actions = binary.AppendUvarint(actions, uint64(len(r.id)))
 		actions = append(actions, r.id...)
 	}
+	actions = transfers.Append(actions)
 	if divided {
 		return stream.AppendDivided(dst, game, actions)
 	}
 	return stream.AppendSnapshot(dst, game, actions)
 }
 
-func openEnvelope(blob []byte) (game []byte, actions []remembered, err error) {
-	bad := func(why string) ([]byte, []remembered, error) {
-		return nil, nil, &fence.FormatError{What: "snapshot", Detail: why}
+// envelope is a snapshot blob taken apart. Its bytes alias the blob.
+type envelope struct {
+	game      []byte
+	actions   []remembered
+	transfers transfer.State
+}
+
+func openEnvelope(blob []byte) (envelope, error) {
+	bad := func(why string) (envelope, error) {
+		return envelope{}, &fence.FormatError{What: "snapshot", Detail: why}
 	}
+	var e envelope
 	game, private, err := stream.OpenSnapshot(blob)
 	if err != nil {
-		return nil, nil, err
+		return e, err
 	}
+	e.game = game
 	r := reader{p: private}
 	n := r.number()
 	if n > uint64(len(r.p)/3) {
 		return bad("more actions than bytes")
 	}
-	actions = make([]remembered, 0, n)
+	e.actions = make([]remembered, 0, n)
 	for range n {
 		a := remembered{tick: fence.Tick(r.number())}
 		a.outcome = stream.Outcome(r.byte())
@@ -47,12 +60,15 @@ func openEnvelope(blob []byte) (game []byte, actions []remembered, err error) {
 		if r.short || !a.outcome.Valid() || a.id == "" {
 			return bad("unreadable action")
 		}
-		actions = append(actions, a)
+		e.actions = append(e.actions, a)
 	}
-	if r.short || len(r.p) > 0 {
-		return bad("cut short, or bytes after the end")
+	if r.short {
+		return bad("cut short")
 	}
-	return game, actions, nil
+	if e.transfers, err = transfer.Decode(r.p); err != nil {
+		return envelope{}, err
+	}
+	return e, nil
 }
 
 // reader takes an envelope apart; once short it gives zeros.

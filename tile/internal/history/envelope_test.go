@@ -9,13 +9,14 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 func TestEnvelopeGoldenBytes(t *testing.T) {
 	var m Actions
 	m.keep = 100
 	m.add(300, []stream.Resolution{{ActionID: "a1", Outcome: stream.Fizzled}})
-	got := appendEnvelope(nil, []byte("game"), false, &m)
+	got := appendEnvelope(nil, []byte("game"), false, &m, &transfer.State{})
 	assert.Equal(t, "01 04 67 61 6d 65 01 ac 02 02 02 61 31", fmt.Sprintf("% x", got))
 }
 
@@ -38,22 +39,21 @@ func TestActionsAreForgottenInTime(t *testing.T) {
 func FuzzOpenEnvelope(f *testing.F) {
 	var m Actions
 	m.put(remembered{tick: 3, outcome: stream.Applied, id: "x"})
-	f.Add(appendEnvelope(nil, []byte("state"), false, &m))
+	f.Add(appendEnvelope(nil, []byte("state"), false, &m, &transfer.State{}))
 	f.Add([]byte{1, 0, 0})
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, blob []byte) {
-		game, actions, err := openEnvelope(blob)
+		e, err := openEnvelope(blob)
 		if err != nil {
 			var format *fence.FormatError
 			require.ErrorAs(t, err, &format)
-			require.Nil(t, game)
+			require.Nil(t, e.game)
 			return
 		}
 		again := Actions{}
-		again.order = actions
-		back, actions2, err := openEnvelope(appendEnvelope(nil, game, stream.Divided(blob), &again))
+		again.order = e.actions
+		back, err := openEnvelope(appendEnvelope(nil, e.game, stream.Divided(blob), &again, &e.transfers))
 		require.NoError(t, err)
-		require.Equal(t, string(game), string(back))
-		require.Equal(t, actions, actions2)
+		require.Equal(t, e, back)
 	})
 }

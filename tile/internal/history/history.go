@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // Game is the part of tile.Rules that a history needs.
@@ -38,9 +39,11 @@ type History struct {
 	tile    fence.TileID
 	game    Game
 	Actions Actions
-	Watch   Watch
-	Bound   Bound
-	Heat    Heat
+	// Transfers are the entities that cross the tile's border.
+	Transfers transfer.State
+	Watch     Watch
+	Bound     Bound
+	Heat      Heat
 
 	Position  fence.Position
 	path      []fence.Position // the last ones that were read, from a snapshot or of an entry, or presented
@@ -83,7 +86,10 @@ func (h *History) Saw(tick fence.Tick) bool {
 }
 
 // CanRemember reports whether the outcomes of n more actions, whose IDs take bytes in a snapshot, can be remembered.
-func (h *History) CanRemember(n, bytes int) bool { return h.Actions.allows(n, bytes, h.GameBytes) }
+func (h *History) CanRemember(n, bytes int) bool { return h.Actions.allows(n, bytes, h.beside()) }
+
+// beside is what a snapshot has beside the remembered actions, in bytes.
+func (h *History) beside() int { return h.GameBytes + h.Transfers.Bytes() }
 
 // Advance begins the next tick.
 func (h *History) Advance() {
@@ -117,19 +123,18 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 
 func (h *History) restore(s *fence.Snapshot) error {
 	h.Actions.reset()
-	var game []byte
+	var e envelope
 	if len(s.Blob) > 0 {
-		var actions []remembered
 		var err error
-		if game, actions, err = openEnvelope(s.Blob); err != nil {
+		if e, err = openEnvelope(s.Blob); err != nil {
 			return &fence.CorruptError{Tile: h.tile, What: "snapshot", Detail: err.Error()}
 		}
-		h.Actions.restore(actions)
+		h.Actions.restore(e.actions)
 	}
-	h.GameBytes = len(game)
+	h.Transfers, h.GameBytes = e.transfers, len(e.game)
 	h.Watch.Begin("Restore", 0, s.Tick, 0)
 	defer h.Watch.End()
-	return h.game.Restore(game)
+	return h.game.Restore(e.game)
 }
 
 // foldEntry folds an entry of the stream that follows the history. If it says what the owner's state was before, and
@@ -145,7 +150,7 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 		b.Events = h.without(e.Seq, b.Events)
 	}
 	h.Watch.Begin("Apply", e.Seq, e.Tick, len(b.Events))
-	err = h.Fold(e.Tick, b, len(e.Frame))
+	err = h.Fold(e.Position, e.Tick, b, len(e.Frame))
 	h.Watch.End()
 	if err != nil {
 		return err
@@ -189,11 +194,16 @@ func (h *History) Departed(at fence.Position) bool {
 	return !slices.Contains(h.path, at)
 }
 
-// Fold applies a committed batch, which takes bytes in the stream, to the state.
-func (h *History) Fold(tick fence.Tick, b *stream.Batch, bytes int) error {
+// Fold applies a batch that was committed at a position, and takes bytes in the stream, to the state.
+func (h *History) Fold(at fence.Position, tick fence.Tick, b *stream.Batch, bytes int) error {
+	transfers, err := h.Transfers.Fold(at, b)
+	if err != nil {
+		return &fence.CorruptError{Tile: h.tile, What: "transfers", At: at, Detail: err.Error()}
+	}
 	if err := h.game.Apply(tick, b.Events); err != nil {
 		return err
 	}
+	h.Transfers = transfers
 	h.Actions.add(tick, b.Resolutions)
 	h.Bound.grow(bytes)
 	h.Heat.add(tick, b.Len())
@@ -243,7 +253,8 @@ func (h *History) Blob() ([]byte, error) {
 		}
 	}
 	h.GameBytes, h.snapped, h.sum = len(game), h.Position, stream.SumState(game)
-	return appendEnvelope(make([]byte, 0, len(game)+h.Actions.bytes+64), game, divided, &h.Actions), nil
+	return appendEnvelope(make([]byte, 0, len(game)+h.Actions.bytes+h.Transfers.Bytes()+64), game, divided, &h.Actions,
+		&h.Transfers), nil
 }
 
 // Snapshot is the history as a durable snapshot by an owner at a position.

@@ -19,12 +19,8 @@ const (
 // Room is how many more transfers, of bytes each at most, may depart for a tile.
 func (s *State) Room(peer fence.TileID, each int) int {
 	c := s.With(peer)
-	used := 0
-	for i := range c.Outbox {
-		used += size(&c.Outbox[i])
-	}
-	left := min(windowBytes-used, MaxBytes-s.bytes)
-	return max(0, min(Window-len(c.Outbox), left/max(1, each)))
+	left := min(windowBytes-c.bytes, MaxBytes-s.bytes)
+	return max(0, min(Window-len(c.Outbox), left/(transferSize+2*stream.MaxEntity+each)))
 }
 
 // Waiting are the first of the transfers that follow one in the outbox, as many as take bytes at most, and at least one.

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"encoding/binary"
 
 	"github.com/tilefence/tilefence/fence"
@@ -71,8 +72,9 @@ func Decode(b []byte) (State, error) {
 		s.channels[peer] = c
 		s.bytes += channelSize
 		for i := range c.Outbox {
-			s.bytes += size(&c.Outbox[i])
+			c.bytes += size(&c.Outbox[i])
 		}
+		s.bytes += c.bytes
 		for i := range c.Parked {
 			s.bytes += size(&c.Parked[i].Transfer)
 		}
@@ -133,6 +135,7 @@ func (r *reader) transfer(to fence.TileID) (t stream.Transfer) {
 	if r.err == nil && t.To != to {
 		r.fail("a transfer in the channel of another tile")
 	}
+	t.Payload = bytes.Clone(t.Payload) // the snapshot is larger, and kept as long
 	return t
 }
 

@@ -13,6 +13,7 @@
 package transfer
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +34,7 @@ type Channel struct {
 	Outbox  []stream.Transfer // that have departed for the other tile and are not settled, in order
 	Settled stream.TransferID // the last that was settled
 	Parked  []Return          // those that came back and that the rules could not take
+	bytes   int               // that the outbox takes in a snapshot, at most
 
 	Mark    stream.TransferID // the last that was decided of what the other tile has presented
 	Refused []stream.Refusal  // of those that were decided, which the other tile has not settled
@@ -118,8 +120,10 @@ func (f *fold) change(peer fence.TileID) *Channel {
 }
 
 func (f *fold) depart(t stream.Transfer) {
+	t.Payload = bytes.Clone(t.Payload) // it may be a part of a larger buffer, or the game's
 	c := f.change(t.To)
 	c.Outbox = append(c.Outbox, t)
+	c.bytes += size(&t)
 	f.bytes += size(&t)
 }
 
@@ -155,6 +159,7 @@ func (f *fold) settle(s *stream.Settlement) error {
 		f.bytes += size(&c.Outbox[i])
 	}
 	for i := range c.Outbox[:n] {
+		c.bytes -= size(&c.Outbox[i])
 		f.bytes -= size(&c.Outbox[i])
 	}
 	c.Outbox, c.Settled = slices.Delete(c.Outbox, 0, n), s.UpTo

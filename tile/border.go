@@ -1,0 +1,432 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/transfer"
+)
+
+// border is where an owner's loop and the tile's neighbours meet. A tile speaks only of a state that cannot be undone:
+// what it presents, what it answers and what it says to be settled is of the last batch that every replica has
+// confirmed. The loop does not wait for that, only the message does.
+type border struct {
+	*base
+
+	mu          sync.Mutex         // guards what follows
+	life        context.Context    // of the processor
+	ctx         context.Context    // of the owner under one epoch
+	stop        context.CancelFunc // ends ctx; nil: there is no owner
+	confirmed   transfer.State
+	changed     chan struct{} // closed when confirmed changes, or the owner ends
+	unconfirmed []unconfirmed // committed since, oldest first
+	confirming  bool
+
+	presented map[fence.TileID]*Presentation // what waits for a tick; see keep
+	bytes     int                            // of their payloads
+	neighbors map[fence.TileID]*neighbor     // that something was presented to
+	turn      int                            // whose arrivals come first at the next tick
+}
+
+// unconfirmed is the tile's part of its channels after a batch that may still be lost.
+type unconfirmed struct {
+	at fence.Position
+	transfer.State
+}
+
+// neighbor is what the owner knows of a tile that it presents departures to.
+type neighbor struct {
+	speaking bool    // a goroutine does
+	answer   *Answer // the latest; nil: there was none
+	behind   int     // answers in a row that had less decided than what is settled
+	failing  error   // why the last attempt failed; nil: it did not
+	since    time.Time
+}
+
+// Bounds of a border.
+const (
+	mostPresented      = 256             // tiles whose arrivals wait
+	mostPresentedBytes = 8 << 20         // of their payloads
+	presentBytes       = 512 << 10       // of one message
+	presentTimeout     = 5 * time.Second // of one message and its answer
+	answerWithin       = time.Second     // what was presented is decided and confirmed until then, or it is said later
+	closedAfter        = 2 * time.Second // without an answer
+	confirmAgain       = 50 * time.Millisecond
+)
+
+func newBorder(c *base) *border {
+	return &border{base: c, changed: make(chan struct{}), presented: map[fence.TileID]*Presentation{},
+		neighbors: map[fence.TileID]*neighbor{}}
+}
+
+// begin begins with an owner's history, which every replica has confirmed.
+func (b *border) begin() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop != nil {
+		b.stop()
+	}
+	b.ctx, b.stop = context.WithCancel(b.life)
+	b.unconfirmed, b.confirming = nil, false
+	b.neighbors = map[fence.TileID]*neighbor{} // what they have answered another owner, or this one before, comes again
+	b.confirms(b.history.Transfers)
+}
+
+// end ends it with the owner.
+func (b *border) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.stop != nil {
+		b.stop()
+		b.stop = nil
+	}
+	clear(b.presented)
+	b.bytes = 0
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// committed notes the state after a batch, which is confirmed or has to be asked for.
+func (b *border) committed(batch *stream.Batch, at fence.Position, confirmed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case confirmed:
+		b.unconfirmed = nil
+		b.confirms(b.history.Transfers)
+	case len(batch.Departures)+len(batch.Decisions)+len(batch.Settlements) > 0:
+		b.unconfirmed = append(b.unconfirmed, unconfirmed{at, b.history.Transfers})
+		b.ask()
+	}
+}
+
+// confirms makes a state the one that is spoken of. b.mu is held.
+func (b *border) confirms(s transfer.State) {
+	b.confirmed = s
+	close(b.changed)
+	b.changed = make(chan struct{})
+	b.speak()
+}
+
+// ask asks the replicas for what they have not confirmed, one question after the other. b.mu is held.
+func (b *border) ask() {
+	if b.confirming || b.stop == nil {
+		return
+	}
+	b.confirming = true
+	ctx := b.ctx
+	b.beside.Go(func() {
+		for {
+			b.mu.Lock()
+			if ctx.Err() != nil || len(b.unconfirmed) == 0 {
+				b.confirming = b.confirming && b.ctx != ctx
+				b.mu.Unlock()
+				return
+			}
+			at := b.unconfirmed[len(b.unconfirmed)-1].at
+			b.mu.Unlock()
+			if err := b.seams.Store.Confirm(ctx, b.tile, at); err != nil {
+				b.cfg.Logger.Debug("what crosses the border is not confirmed yet", "at", at, "error", err)
+				if retry.Sleep(ctx, confirmAgain) != nil {
+					continue
+				}
+			} else {
+				b.reached(at)
+			}
+		}
+	})
+}
+
+// reached notes that a position is confirmed, if it is still one of this history.
+func (b *border) reached(at fence.Position) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.unconfirmed, func(u unconfirmed) bool { return u.at == at })
+	if i < 0 {
+		return
+	}
+	state := b.unconfirmed[i].State
+	b.unconfirmed = slices.Delete(b.unconfirmed, 0, i+1)
+	b.confirms(state)
+}
+
+// present is TileProcessor.Present.
+func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
+	if err := b.keep(p); err != nil {
+		return Answer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	for {
+		if err := b.inbox.away(); err != nil {
+			return Answer{}, err
+		}
+		b.mu.Lock()
+		c, changed, serves := b.confirmed.With(p.From), b.changed, b.stop != nil
+		b.mu.Unlock()
+		if !serves {
+			return Answer{}, ErrOverloaded
+		}
+		_, joins := c.Fresh(p.After, p.Transfers)
+		if n := len(p.Transfers); n == 0 || !joins || c.Mark.Compare(p.Transfers[n-1].ID) >= 0 {
+			return Answer{Mark: c.Mark, Refused: c.Refused}, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Answer{Mark: c.Mark, Refused: c.Refused}, nil
+		}
+	}
+}
+
+// keep keeps a presentation for the next tick. Of two of one tile the one that goes further counts. ErrOverloaded if too
+// much waits.
+func (b *border) keep(p *Presentation) error {
+	size := 0
+	for i := range p.Transfers {
+		size += p.Transfers[i].Size()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.presented[p.From]
+	switch {
+	case b.stop == nil:
+		return nil // present says why
+	case old == nil:
+		if len(b.presented) >= mostPresented || b.bytes+size > mostPresentedBytes {
+			return ErrOverloaded
+		}
+		b.presented[p.From] = p
+		b.bytes += size
+	case further(p, old):
+		for i := range old.Transfers {
+			size -= old.Transfers[i].Size()
+		}
+		if b.bytes+size > mostPresentedBytes {
+			return ErrOverloaded
+		}
+		b.presented[p.From] = p
+		b.bytes += size
+	}
+	if old != nil && old.Settled.Compare(p.Settled) > 0 {
+		settled := *b.presented[p.From]
+		settled.Settled = old.Settled
+		b.presented[p.From] = &settled
+	}
+	return nil
+}
+
+// further reports whether a presentation of a tile says more than another.
+func further(p, than *Presentation) bool {
+	last := func(p *Presentation) stream.TransferID {
+		if n := len(p.Transfers); n > 0 {
+			return p.Transfers[n-1].ID
+		}
+		return stream.TransferID{}
+	}
+	return last(p).Compare(last(than)) > 0 || last(p) == last(than) && p.Settled.Compare(than.Settled) >= 0
+}
+
+// offer is what the next tick decides about.
+func (b *border) offer() *offer {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f := &offer{forgets: map[fence.TileID]stream.TransferID{}}
+	h := &b.history.Transfers
+	var from []fence.TileID
+	fresh := map[fence.TileID][]stream.Transfer{}
+	for peer, p := range b.presented {
+		c := h.With(peer)
+		if id := c.Forgets(p.Settled); !id.IsZero() {
+			f.forgets[peer] = id
+		}
+		if all, _ := c.Fresh(p.After, p.Transfers); len(all) > 0 {
+			fresh[peer] = all
+			from = append(from, peer)
+		} else if f.forgets[peer].IsZero() {
+			b.drop(peer)
+		}
+	}
+	slices.Sort(from)
+	f.arrivals = b.interleave(from, fresh)
+	for _, peer := range h.Peers() {
+		n := b.neighbors[peer]
+		if n == nil || n.answer == nil {
+			continue
+		}
+		upTo, returns := h.With(peer).Decided(n.answer.Mark, n.answer.Refused, mostReturns-len(f.returns))
+		if upTo.IsZero() {
+			continue
+		}
+		f.settles = append(f.settles, stream.Settlement{To: peer, UpTo: upTo})
+		for _, r := range returns {
+			f.returns = append(f.returns, back{Return: r})
+		}
+	}
+	return f
+}
+
+// drop forgets what a tile has presented: it is decided. b.mu is held.
+func (b *border) drop(peer fence.TileID) {
+	for i := range b.presented[peer].Transfers {
+		b.bytes -= b.presented[peer].Transfers[i].Size()
+	}
+	delete(b.presented, peer)
+}
+
+// interleave takes one transfer of each tile after the other, so that none makes the others wait. b.mu is held.
+func (b *border) interleave(from []fence.TileID, fresh map[fence.TileID][]stream.Transfer) (all []arrival) {
+	if len(from) == 0 {
+		return nil
+	}
+	b.turn = (b.turn + 1) % len(from)
+	from = append(from[b.turn:len(from):len(from)], from[:b.turn]...)
+	for left := arrivalsBytes; len(from) > 0; {
+		rest := from[:0:0]
+		for _, peer := range from {
+			t := fresh[peer][0]
+			if len(all) > 0 && (len(all) >= mostArrivals || t.Size() > left) {
+				return all
+			}
+			left -= t.Size()
+			all = append(all, arrival{Arrival: Arrival{Transfer: t, From: peer}})
+			if fresh[peer] = fresh[peer][1:]; len(fresh[peer]) > 0 {
+				rest = append(rest, peer)
+			}
+		}
+		from = rest
+	}
+	return all
+}
+
+// room is Inputs.Room.
+func (b *border) room(to fence.TileID, bytes int) int {
+	if to == 0 || to == b.tile || b.seams.Present == nil || bytes < 0 || bytes > stream.MaxTransfer {
+		return 0
+	}
+	b.mu.Lock()
+	n := b.neighbors[to]
+	closed := n != nil && n.failing != nil && time.Since(n.since) > closedAfter
+	b.mu.Unlock()
+	if closed {
+		return 0
+	}
+	return b.history.Transfers.Room(to, bytes)
+}
+
+// checkRoom says which of the departures there is no room for.
+func (b *border) checkRoom(all []stream.Departure) error {
+	n, most := map[fence.TileID]int{}, map[fence.TileID]int{}
+	for i := range all {
+		d := &all[i]
+		if err := d.Validate(b.tile); err != nil {
+			return err
+		}
+		n[d.To]++
+		most[d.To] = max(most[d.To], len(d.Payload))
+	}
+	for to, n := range n {
+		if room := b.room(to, most[to]); n > room {
+			return &fence.ArgumentError{Field: "Departures", Value: n, Want: "no more for tile " + to.String() +
+				" than Inputs.Room has said"}
+		}
+	}
+	return nil
+}
+
+// speak presents what is confirmed to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
+func (b *border) speak() {
+	if b.stop == nil || b.seams.Present == nil {
+		return
+	}
+	for _, peer := range b.confirmed.Peers() {
+		n := b.neighbors[peer]
+		if n == nil {
+			n = &neighbor{since: time.Now()}
+			b.neighbors[peer] = n
+		}
+		if !n.speaking && b.silent(peer, n) == nil {
+			n.speaking = true
+			ctx := b.ctx
+			b.beside.Go(func() { b.speakTo(ctx, peer, n) })
+		}
+	}
+}
+
+// errNothingToSay ends the goroutine that presents to a tile.
+var errNothingToSay = errors.New("nothing to say")
+
+// silent is nil if there is something to say to a tile. b.mu is held.
+func (b *border) silent(peer fence.TileID, n *neighbor) error {
+	c := b.confirmed.With(peer)
+	unsettled := n.answer != nil && len(n.answer.Refused) > 0 && n.answer.Refused[0].ID.Compare(c.Settled) <= 0
+	if !unsettled && len(c.Waiting(n.believed(c), 0)) == 0 {
+		return errNothingToSay
+	}
+	return nil
+}
+
+// believed is up to where a tile has decided, as far as it is known.
+func (n *neighbor) believed(c *transfer.Channel) stream.TransferID {
+	if n.answer == nil {
+		return c.Settled
+	}
+	return n.answer.Mark
+}
+
+// speakTo presents to a tile until it has decided all, or the owner ends.
+func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
+	for attempt := 0; ; {
+		b.mu.Lock()
+		if ctx.Err() != nil || b.silent(peer, n) != nil {
+			n.speaking = false
+			b.mu.Unlock()
+			return
+		}
+		c := b.confirmed.With(peer)
+		p := Presentation{From: b.tile, To: peer, After: n.believed(c), Settled: c.Settled}
+		p.Transfers = c.Waiting(p.After, presentBytes)
+		b.mu.Unlock()
+		before := p.After
+		limited, cancel := context.WithTimeout(ctx, presentTimeout)
+		a, err := b.seams.Present(limited, p)
+		cancel()
+		b.heard(peer, n, a, err)
+		if err == nil && a.Mark != before {
+			attempt = 0
+			continue
+		}
+		attempt++
+		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
+			continue // and end
+		}
+	}
+}
+
+// heard notes what a tile has answered, or that it has not.
+func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n.failing = err
+	if err != nil {
+		return
+	}
+	n.answer, n.since = &a, time.Now()
+	settled := b.confirmed.With(peer).Settled
+	if a.Mark.Compare(settled) >= 0 {
+		n.behind = 0
+	} else if n.behind++; n.behind == behindBefore {
+		b.cfg.Logger.Error("a tile has forgotten what it had taken from this one: was it put back to an older state? "+
+			"what it had taken since is lost or in two places", "peer", peer, "decided", a.Mark, "settled", settled)
+	}
+}
+
+// behindBefore is how many answers in a row must have forgotten something before that is reported: the owner of a moment
+// before may have answered.
+const behindBefore = 3

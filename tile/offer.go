@@ -1,0 +1,178 @@
+package tile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+)
+
+// The most that a tick is asked about at once, beside its intents.
+const (
+	mostArrivals  = 2048
+	arrivalsBytes = 256 << 10 // the events that put them in, and their outcomes, fit into a batch
+	mostReturns   = 512
+)
+
+// offer is what a tick decides about beside its intents. What makes the rules fail is taken out of it: it is refused, or
+// parked, and the rules are asked about the rest.
+type offer struct {
+	arrivals []arrival
+	returns  []back
+	settles  []stream.Settlement
+	forgets  map[fence.TileID]stream.TransferID
+
+	examined bool // the rules were asked about it without any intent
+}
+
+type arrival struct {
+	Arrival
+	poison string // why the rules fail with it; empty: they do not
+}
+
+// back is a departure that comes back.
+type back struct {
+	Return
+	poison string
+}
+
+func (f *offer) empty() bool {
+	return len(f.arrivals)+len(f.returns)+len(f.settles)+len(f.forgets) == 0
+}
+
+// inputs are what the rules are asked about.
+func (f *offer) inputs(in *Inputs) {
+	for i := range f.arrivals {
+		if f.arrivals[i].poison == "" {
+			in.Arrivals = append(in.Arrivals, f.arrivals[i].Arrival)
+		}
+	}
+	for i := range f.returns {
+		if f.returns[i].poison == "" {
+			in.Returns = append(in.Returns, f.returns[i].Return)
+		}
+	}
+}
+
+// decided puts into a batch what the rules have said.
+func (f *offer) decided(d *Outputs, b *stream.Batch) error {
+	byTile := map[fence.TileID]*stream.Decision{}
+	var order []fence.TileID
+	decision := func(from fence.TileID) *stream.Decision {
+		if byTile[from] == nil {
+			byTile[from] = &stream.Decision{From: from}
+			order = append(order, from)
+		}
+		return byTile[from]
+	}
+	verdicts := d.Verdicts
+	for i := range f.arrivals {
+		a := &f.arrivals[i]
+		reason := a.poison
+		if reason == "" {
+			if len(verdicts) == 0 {
+				break
+			}
+			reason, verdicts = verdicts[0].Refused, verdicts[1:]
+		}
+		of := decision(a.From)
+		of.Mark = a.ID
+		if reason != "" {
+			of.Refused = append(of.Refused, stream.Refusal{ID: a.ID, Reason: reason[:min(len(reason), stream.MaxRefusal)]})
+		}
+	}
+	if len(verdicts) > 0 {
+		return fmt.Errorf("it returned %d verdicts for %d arrivals", len(d.Verdicts), len(d.Verdicts)-len(verdicts))
+	}
+	for from, id := range f.forgets {
+		decision(from).Forget = id
+	}
+	for _, from := range order {
+		b.Decisions = append(b.Decisions, *byTile[from])
+	}
+	for _, s := range f.settles {
+		for i := range f.returns {
+			if r := &f.returns[i]; r.To == s.To && r.poison != "" {
+				s.Parked = append(s.Parked, stream.Refusal{ID: r.ID, Reason: r.poison[:min(len(r.poison), stream.MaxRefusal)]})
+			}
+		}
+		b.Settlements = append(b.Settlements, s)
+	}
+	return nil
+}
+
+// items is how many things there are that may be to blame.
+func (f *offer) items() int { return len(f.arrivals) + len(f.returns) }
+
+// blame marks one of them.
+func (f *offer) blame(i int, why string) {
+	if i < len(f.returns) {
+		f.returns[i].poison = why
+	} else {
+		f.arrivals[i-len(f.returns)].poison = why
+	}
+}
+
+// first is the offer of the first n items: the returns, then the arrivals. What is left out waits.
+func (f *offer) first(n int) *offer {
+	c := &offer{forgets: f.forgets, examined: true, arrivals: f.arrivals[:max(0, n-len(f.returns))]}
+	if n >= len(f.returns) {
+		c.returns, c.settles = f.returns, f.settles
+		return c
+	}
+	c.returns = f.returns[:n]
+	for _, s := range f.settles { // a tile's departures are settled up to the last return that is not left out
+		if slices.ContainsFunc(f.returns[n:], func(r back) bool { return r.To == s.To }) {
+			s.UpTo = stream.TransferID{}
+			for _, r := range c.returns {
+				if r.To == s.To {
+					s.UpTo = r.ID
+				}
+			}
+		}
+		if !s.UpTo.IsZero() {
+			c.settles = append(c.settles, s)
+		}
+	}
+	return c
+}
+
+// sift takes out of the offer what makes the rules fail by itself, or what does not fit into a batch. ask asks them
+// about an offer without any intent. It takes as long as a tick at most, and leaves what it has not examined for the
+// next one.
+func (o *tileOwner) sift(ask func(*offer) error) {
+	o.offered.examined = true
+	until := time.Now().Add(o.cfg.TickInterval)
+	for {
+		err := ask(o.offered)
+		switch n := o.offered.items(); {
+		case err == nil, n == 0:
+			return
+		case !errors.Is(err, ErrRules):
+			o.offered = o.offered.first(n / 2)
+			continue
+		}
+		good, bad := 0, o.offered.items() // the first good ones pass, the first bad ones fail
+		for bad-good > 1 && time.Now().Before(until) {
+			middle := (good + bad) / 2
+			if failed := ask(o.offered.first(middle)); failed != nil {
+				bad, err = middle, failed
+			} else {
+				good = middle
+			}
+		}
+		if bad-good > 1 {
+			o.offered = o.offered.first(good)
+			return
+		}
+		if ask(o.offered.first(0)) != nil { // they fail without anything
+			o.offered = o.offered.first(0)
+			return
+		}
+		o.resolveFailed(err, nil)
+		o.offered.blame(bad-1, "the rules fail with it")
+	}
+}

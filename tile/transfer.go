@@ -1,0 +1,102 @@
+package tile
+
+import (
+	"fmt"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/transfer"
+)
+
+// TransferRules is implemented by Rules whose entities travel to other tiles. Play is called instead of Resolve.
+//
+// A game writes three branches: an entity leaves (its events take it out of the state, and a departure carries it), an
+// entity arrives (its events put it in, or it is refused), and one comes back because it was refused. Delivery, order,
+// repetitions and restarts are not its business: an entity that departs in a committed batch arrives once, or comes back
+// once.
+type TransferRules interface {
+	Rules
+
+	// Play plays one tick, as Resolve does: it decides and changes nothing.
+	Play(tick fence.Tick, in Inputs) Outputs
+}
+
+// Inputs are what a tick decides about.
+type Inputs struct {
+	Intents []Intent // as for Resolve
+
+	// Arrivals are presented by other tiles, those of each tile in the order of their departure. The payloads are not to
+	// be changed.
+	Arrivals []Arrival
+
+	// Returns are departures of this tile that their destinations have refused. The rules take them back, all of them:
+	// keep the place of an entity free until it is known that it has arrived (Status.UnderWay counts those that are
+	// not).
+	Returns []Return
+
+	// Room is how many entities, of a payload of so many bytes each, may depart for a tile at this tick. It is 0 while
+	// as much is under way there as may be, or the tile does not answer: the border is closed.
+	Room func(to fence.TileID, bytes int) int
+}
+
+// Arrival is an entity that another tile presents.
+type Arrival struct {
+	stream.Transfer
+	From fence.TileID
+}
+
+// Return is a departure that its destination has refused.
+type Return = transfer.Return
+
+// Outputs are what a tick comes to.
+type Outputs struct {
+	Events   [][]byte         // as of Resolve
+	Outcomes []stream.Outcome // one for each intent, in order
+
+	// Verdicts are about the first of the arrivals, in order. Those without one come again at the next tick, and the
+	// later ones of their tile with them.
+	Verdicts []Verdict
+
+	// Departures are committed with the events. More for a tile than there is room for, or one that is not valid, is a
+	// failure of the rules.
+	Departures []stream.Departure
+}
+
+// Verdict is what becomes of an arrival. The zero value takes it.
+type Verdict struct {
+	Refused string // why it is not taken, at most 128 bytes; it goes back
+}
+
+// Presentation is what a tile tells another: what has departed for it after a transfer, in order and without a gap.
+type Presentation struct {
+	From, To  fence.TileID
+	After     stream.TransferID // zero: from the first on
+	Settled   stream.TransferID // the last that is settled
+	Transfers []stream.Transfer
+}
+
+// Validate returns a *fence.ArgumentError that names the first field that is not valid.
+func (p *Presentation) Validate() error {
+	if p.To == 0 || p.From == 0 || p.From == p.To {
+		return &fence.ArgumentError{Field: "To", Value: p.To, Want: "two different tiles"}
+	}
+	if len(p.Transfers) > transfer.Window {
+		return &fence.ArgumentError{Field: "Transfers", Value: len(p.Transfers),
+			Want: fmt.Sprint("at most ", transfer.Window)}
+	}
+	for i := range p.Transfers {
+		if err := p.Transfers[i].Validate(p.From); err != nil {
+			return err
+		}
+	}
+	if err := transfer.Check(p.To, p.After, p.Transfers); err != nil {
+		return &fence.ArgumentError{Field: "Transfers", Value: err.Error(), Want: "what follows After, in order"}
+	}
+	return nil
+}
+
+// Answer is what a tile tells another of the transfers that it was presented with.
+type Answer struct {
+	Mark    stream.TransferID // up to which it has decided them
+	Refused []stream.Refusal  // those up to Mark that it has not taken, and that the other tile has not settled
+}
