@@ -97,7 +97,8 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	if err != nil {
 		return nil, err
 	}
-	if err = f.decided(&d, &batch); err == nil {
+	arrivals, err := f.decided(&d, &batch)
+	if err == nil {
 		err = o.border.checkRoom(d.Departures)
 	}
 	if err != nil {
@@ -106,7 +107,11 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	if batch.Len() == 0 && len(subs) == 0 && o.mayRest() {
 		return nil, nil
 	}
-	return o.form(subs, batch, spread(d.Outcomes, len(subs), bad))
+	b, err := o.form(subs, batch, spread(d.Outcomes, len(subs), bad))
+	if err == nil {
+		b.arrivals = arrivals
+	}
+	return b, err
 }
 
 // spread gives each of n intents its outcome: those of the good ones in order.

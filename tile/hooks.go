@@ -70,6 +70,10 @@ type CommitInfo struct {
 	Refresh  bool          // nothing was appended
 	Actions  []ActionInfo  // that the batch decides
 
+	Departures int // of entities for other tiles
+	Arrivals   int // of entities that were taken
+	Refused    int // arrivals that were not
+
 	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
 	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is
 	// what it took from then until enough replicas had it; zero if they had it at once, or no confirmation was asked

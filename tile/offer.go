@@ -57,8 +57,8 @@ func (f *offer) inputs(in *Inputs) {
 	}
 }
 
-// decided puts into a batch what the rules have said.
-func (f *offer) decided(d *Outputs, b *stream.Batch) error {
+// decided puts into a batch what the rules have said of the arrivals, and returns how many that is.
+func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
 	byTile := map[fence.TileID]*stream.Decision{}
 	var order []fence.TileID
 	decision := func(from fence.TileID) *stream.Decision {
@@ -80,12 +80,13 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) error {
 		}
 		of := decision(a.From)
 		of.Mark = a.ID
+		n++
 		if reason != "" {
 			of.Refused = append(of.Refused, stream.Refusal{ID: a.ID, Reason: reason[:min(len(reason), stream.MaxRefusal)]})
 		}
 	}
 	if len(verdicts) > 0 {
-		return fmt.Errorf("it returned %d verdicts for %d arrivals", len(d.Verdicts), len(d.Verdicts)-len(verdicts))
+		return n, fmt.Errorf("it returned %d verdicts for %d arrivals", len(d.Verdicts), len(d.Verdicts)-len(verdicts))
 	}
 	for from, id := range f.forgets {
 		decision(from).Forget = id
@@ -101,7 +102,7 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) error {
 		}
 		b.Settlements = append(b.Settlements, s)
 	}
-	return nil
+	return n, nil
 }
 
 // items is how many things there are that may be to blame.

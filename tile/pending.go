@@ -17,6 +17,7 @@ type pendingBatch struct {
 	batch       stream.Batch
 	submissions []submission
 	outcomes    []stream.Outcome // per submission
+	arrivals    int              // that are decided
 	formed      time.Time
 	resolve     time.Duration // in the game's rules, before
 	attempts    int
@@ -120,6 +121,11 @@ func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
 	i := CommitInfo{Tile: b.commit.Tile, Position: at, Tick: b.commit.Tick, Events: len(b.batch.Events),
 		Bytes: len(b.commit.Payload) + len(b.commit.Private), Took: time.Since(b.formed), Refresh: b.commit.Refresh(),
 		Durability: class, Resolve: b.resolve, Committing: b.committing, Journaling: b.journaling}
+	i.Departures = len(b.batch.Departures)
+	for j := range b.batch.Decisions {
+		i.Refused += len(b.batch.Decisions[j].Refused)
+	}
+	i.Arrivals = b.arrivals - i.Refused
 	if n := len(b.batch.Resolutions); n > 0 {
 		i.Actions = make([]ActionInfo, 0, n)
 		for j := range b.submissions {

@@ -32,14 +32,14 @@ func ReadFinal(ctx context.Context, stores tile.Seams, id fence.TileID) (history
 		return f, err
 	}
 	var state Register
-	err = state.recover(&recovery)
+	err = state.Recover(&recovery)
 	f.End, f.State = history.Position(recovery.Position), state.Digest()
 	f.Applied = append([]string{}, state.Applied...) // not nil: the game can tell
 	return f, errors.Join(err, chunks[0].Err)
 }
 
-// recover folds what a new owner reads.
-func (r *Register) recover(from *stream.Recovery) error {
+// Recover folds what a new owner reads.
+func (r *Register) Recover(from *stream.Recovery) error {
 	state, _, err := stream.OpenSnapshot(from.Snapshot.Blob)
 	err = errors.Join(err, r.Restore(state))
 	for i := range from.Entries {

@@ -17,15 +17,24 @@ import (
 // another history, answers differently. The zero Register is empty.
 type Register struct {
 	Applied []string
+	Travel  Travel // no part of the state
+
+	begun bool     // the tile's travellers were born
+	here  []string // those in the tile, sorted
 }
 
 var _ tile.Rules = (*Register)(nil)
 
 // Restore implements tile.Rules.
 func (r *Register) Restore(snapshot []byte) error {
-	r.Applied = nil
-	if len(snapshot) > 0 {
-		r.Applied = strings.Split(string(snapshot), "\n")
+	r.Applied, r.begun, r.here = nil, false, nil
+	if len(snapshot) == 0 {
+		return nil
+	}
+	for line := range strings.SplitSeq(string(snapshot), "\n") {
+		if err := r.apply(line); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -55,16 +64,26 @@ func fizzles(n int, id string) bool {
 // Apply implements tile.Rules.
 func (r *Register) Apply(_ fence.Tick, events [][]byte) error {
 	for _, e := range events {
-		if len(e) == 0 {
-			return errors.New("an event without an action")
+		if err := r.apply(string(e)); err != nil {
+			return err
 		}
-		r.Applied = append(r.Applied, string(e))
 	}
 	return nil
 }
 
+func (r *Register) apply(event string) error {
+	if event == "" {
+		return errors.New("an event without an action")
+	}
+	if ok, err := r.travels(event); ok {
+		return err
+	}
+	r.Applied = append(r.Applied, event)
+	return nil
+}
+
 // Snapshot implements tile.Rules.
-func (r *Register) Snapshot() ([]byte, error) { return []byte(strings.Join(r.Applied, "\n")), nil }
+func (r *Register) Snapshot() ([]byte, error) { return []byte(r.text()), nil }
 
 // Digest is short and equal for equal states.
-func (r *Register) Digest() string { return fence.Checksum([]byte(strings.Join(r.Applied, "\n"))) }
+func (r *Register) Digest() string { return fence.Checksum([]byte(r.text())) }

@@ -48,7 +48,8 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
 		Limits: tile.Limits{RetryWindow: retryWindow}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
 		Hooks: tile.Hooks{
-			Diverged: func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
+			Committed: func(i tile.CommitInfo) { w.crossed(i.Departures) },
+			Diverged:  func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
 			Healed: func(i tile.HealInfo) {
 				w.healed(i)
 				w.recorder.Healed(name, contact, i)
@@ -67,7 +68,12 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	seams.Handover = func(ctx context.Context, to tile.Handover) error { return w.askSuccessor(ctx, h, to) }
 	seams.Authority = w.recorder.Authority(name, seams.Authority)
 	seams.Store = w.recorder.Store(name, seams.Store)
-	p, err := tile.New(id, contact, seams, &game.Register{}, &cfg)
+	rules := &game.Register{}
+	if w.travels {
+		rules.Travel = w.travelOf(id)
+		seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) { return w.present(ctx, h, &p) }
+	}
+	p, err := tile.New(id, contact, seams, rules, &cfg)
 	if err != nil {
 		panic(err) // the arguments are constants
 	}

@@ -120,3 +120,9 @@ func TestPlayersPayOnce(t *testing.T) {
 	assert.Greater(t, total.Paid, 100, "players act")
 	assert.Greater(t, total.Refunded, 5, "and some get their price back")
 }
+
+// Travellers cross from tile to tile, over messages that are lost, late and repeated, whatever dies.
+func TestTravellersAreInOnePlace(t *testing.T) {
+	total := promise(t, seeds(t, 20), Options{Travels: true, Tiles: 3})
+	assert.Greater(t, total.Crossings, 100)
+}

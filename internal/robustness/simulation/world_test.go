@@ -37,6 +37,8 @@ type Options struct {
 	Watched  bool          // deliver the tiles to watchers as well, and break what delivers them
 	// Paid has players pay for actions, through gateways with a ledger that hear of owners by gossip, and breaks those.
 	Paid bool
+	// Travels has travellers cross from tile to tile, and requires at the end that each is in one of them.
+	Travels bool
 }
 
 // Stats count what happened in a run.
@@ -51,6 +53,7 @@ type Stats struct {
 	Resets     int            // of watchers' states, from scratch
 	Paid       int            // actions that were admitted at a price
 	Refunded   int            // of those, whose price was given back
+	Crossings  int            // of travellers who left a tile
 	Faults     map[string]int // by name
 	Claimants  int
 	Simulated  time.Duration
@@ -70,6 +73,7 @@ func (s *Stats) add(o *Stats) {
 	s.Resets += o.Resets
 	s.Paid += o.Paid
 	s.Refunded += o.Refunded
+	s.Crossings += o.Crossings
 	for name, n := range o.Faults {
 		s.Faults[name] += n
 	}
@@ -90,6 +94,7 @@ type world struct {
 	registry *registry
 	durable  *memcheckpoint.Store
 	loses    bool
+	travels  bool
 	delivery *delivery // nil: nobody watches
 	market   *market   // nil: nobody pays
 	records  *history.Memory
@@ -138,6 +143,13 @@ func Run(seed uint64, o Options) Result {
 	for _, id := range w.tiles {
 		w.finish(id)
 	}
+	time.Sleep(3 * time.Second) // what the last actions have begun comes to its end
+	for _, id := range w.tiles {
+		w.recordEnd(id)
+	}
+	if o.Travels {
+		w.census()
+	}
 	if o.Watched {
 		w.delivery.converge()
 		w.delivery.end()
@@ -175,7 +187,7 @@ func (w *world) populate(ctx context.Context, id fence.TileID) {
 }
 
 func newWorld(seed uint64, o *Options) *world {
-	w := &world{seed: seed, loses: o.Loses,
+	w := &world{seed: seed, loses: o.Loses, travels: o.Travels,
 		net: &network{}, cluster: newCluster(ownerTTL, seed, o.Mutant),
 		durable: memcheckpoint.New(), records: &history.Memory{}, claimants: map[fence.TileID][]*claimant{},
 		stats: Stats{Faults: map[string]int{}}}
@@ -246,7 +258,7 @@ func (w *world) settle() {
 	time.Sleep(15 * time.Second) // longer than any patience of a processor
 }
 
-// finish requires that the tile serves again, and records where it stands.
+// finish requires that the tile serves again.
 func (w *world) finish(id fence.TileID) {
 	// A follower of a tile that no owner ever began waits for one.
 	f := w.follower(id)
@@ -262,7 +274,10 @@ func (w *world) finish(id fence.TileID) {
 	if !served {
 		w.fail(id, "the tile does not serve after the faults are over")
 	}
-	time.Sleep(3 * time.Second)
+}
+
+// recordEnd records where a tile stands.
+func (w *world) recordEnd(id fence.TileID) {
 	w.recordFinal(id)
 	for _, c := range w.living(id) {
 		if s := c.Status(); s.State == tile.Following {
