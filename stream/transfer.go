@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -31,8 +32,12 @@ func (id TransferID) IsZero() bool { return id == TransferID{} }
 
 // Compare orders the transfers of one tile: -1 if id departed before other, 0 if they are one, 1 otherwise.
 func (id TransferID) Compare(other TransferID) int {
-	return cmp.Or(cmp.Compare(id.Epoch, other.Epoch), cmp.Compare(id.Seq, other.Seq), cmp.Compare(id.Index, other.Index))
+	return cmp.Or(cmp.Compare(id.Epoch, other.Epoch), cmp.Compare(id.Seq, other.Seq),
+		cmp.Compare(id.Index, other.Index))
 }
+
+// LogValue implements slog.LogValuer with the form of String.
+func (id TransferID) LogValue() slog.Value { return slog.StringValue(id.String()) }
 
 // String is the form "epoch/seq.index".
 func (id TransferID) String() string { return fmt.Sprintf("%d/%d.%d", id.Epoch, id.Seq, id.Index) }
@@ -56,7 +61,8 @@ func (d *Departure) Validate(from fence.TileID) error {
 	case len(d.Actor) > MaxEntity:
 		return &fence.ArgumentError{Field: "Actor", Value: d.Actor, Want: "at most 64 bytes"}
 	case len(d.Payload) > MaxTransfer:
-		return &fence.ArgumentError{Field: "Payload", Value: fmt.Sprint(len(d.Payload), " bytes"), Want: "at most 65536"}
+		return &fence.ArgumentError{Field: "Payload", Value: fmt.Sprint(len(d.Payload), " bytes"),
+			Want: "at most 65536"}
 	}
 	return nil
 }
@@ -164,7 +170,8 @@ func (b *Batch) transferSections(private []byte) ([]byte, error) {
 func validRefusals(all []Refusal) error {
 	for i := range all {
 		if all[i].ID.IsZero() || len(all[i].Reason) > MaxRefusal {
-			return &fence.ArgumentError{Field: "refusal", Value: all[i], Want: "a transfer, and a reason of at most 128 bytes"}
+			return &fence.ArgumentError{Field: "refusal", Value: all[i],
+				Want: "a transfer, and a reason of at most 128 bytes"}
 		}
 	}
 	return nil
@@ -177,8 +184,8 @@ func appendSection(private []byte, tag fence.Area, content []byte) []byte {
 	return fence.AppendPart(private, tag, content)
 }
 
-// DecodeTransfer reads what AppendTransfer wrote at the beginning of b, and returns what follows. The payload aliases b.
-// The error is a *fence.FormatError.
+// DecodeTransfer reads what AppendTransfer wrote at the beginning of b, and returns what follows. The payload aliases
+// b. The error is a *fence.FormatError.
 func DecodeTransfer(b []byte) (Transfer, []byte, error) {
 	d := decoder{p: b}
 	t := Transfer{ID: d.transfer()}

@@ -2,7 +2,6 @@ package tile
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -31,6 +30,7 @@ type border struct {
 	presented map[fence.TileID]*Presentation // what waits for a tick; see keep
 	bytes     int                            // of their payloads
 	neighbors map[fence.TileID]*neighbor     // that something was presented to
+	inputs    Inputs                         // of the rules, the loop's
 	turn      int                            // whose arrivals come first at the next tick
 }
 
@@ -38,15 +38,6 @@ type border struct {
 type unconfirmed struct {
 	at fence.Position
 	transfer.State
-}
-
-// neighbor is what the owner knows of a tile that it presents departures to.
-type neighbor struct {
-	speaking bool    // a goroutine does
-	answer   *Answer // the latest; nil: there was none
-	behind   int     // answers in a row that had less decided than what is settled
-	failing  error   // why the last attempt failed; nil: it did not
-	since    time.Time
 }
 
 // Bounds of a border.
@@ -61,8 +52,10 @@ const (
 )
 
 func newBorder(c *base) *border {
-	return &border{base: c, changed: make(chan struct{}), presented: map[fence.TileID]*Presentation{},
-		neighbors: map[fence.TileID]*neighbor{}}
+	b := &border{base: c, life: context.Background(), changed: make(chan struct{}),
+		presented: map[fence.TileID]*Presentation{}, neighbors: map[fence.TileID]*neighbor{}}
+	b.inputs.Room = b.room
+	return b
 }
 
 // begin begins with an owner's history, which every replica has confirmed.
@@ -185,8 +178,8 @@ func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
 	}
 }
 
-// keep keeps a presentation for the next tick. Of two of one tile the one that goes further counts. ErrOverloaded if too
-// much waits.
+// keep keeps a presentation for the next tick. Of two of one tile the one that goes further counts. ErrOverloaded if
+// too much waits.
 func (b *border) keep(p *Presentation) error {
 	size := 0
 	for i := range p.Transfers {
@@ -233,12 +226,18 @@ func further(p, than *Presentation) bool {
 	return last(p).Compare(last(than)) > 0 || last(p) == last(than) && p.Settled.Compare(than.Settled) >= 0
 }
 
+// nothing is the offer of a quiet border.
+var nothing offer
+
 // offer is what the next tick decides about.
 func (b *border) offer() *offer {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f := &offer{forgets: map[fence.TileID]stream.TransferID{}}
 	h := &b.history.Transfers
+	if len(b.presented) == 0 && h.UnderWay() == 0 {
+		return &nothing
+	}
+	f := &offer{forgets: map[fence.TileID]stream.TransferID{}}
 	var from []fence.TileID
 	fresh := map[fence.TileID][]stream.Transfer{}
 	for peer, p := range b.presented {
@@ -339,94 +338,3 @@ func (b *border) checkRoom(all []stream.Departure) error {
 	}
 	return nil
 }
-
-// speak presents what is confirmed to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
-func (b *border) speak() {
-	if b.stop == nil || b.seams.Present == nil {
-		return
-	}
-	for _, peer := range b.confirmed.Peers() {
-		n := b.neighbors[peer]
-		if n == nil {
-			n = &neighbor{since: time.Now()}
-			b.neighbors[peer] = n
-		}
-		if !n.speaking && b.silent(peer, n) == nil {
-			n.speaking = true
-			ctx := b.ctx
-			b.beside.Go(func() { b.speakTo(ctx, peer, n) })
-		}
-	}
-}
-
-// errNothingToSay ends the goroutine that presents to a tile.
-var errNothingToSay = errors.New("nothing to say")
-
-// silent is nil if there is something to say to a tile. b.mu is held.
-func (b *border) silent(peer fence.TileID, n *neighbor) error {
-	c := b.confirmed.With(peer)
-	unsettled := n.answer != nil && len(n.answer.Refused) > 0 && n.answer.Refused[0].ID.Compare(c.Settled) <= 0
-	if !unsettled && len(c.Waiting(n.believed(c), 0)) == 0 {
-		return errNothingToSay
-	}
-	return nil
-}
-
-// believed is up to where a tile has decided, as far as it is known.
-func (n *neighbor) believed(c *transfer.Channel) stream.TransferID {
-	if n.answer == nil {
-		return c.Settled
-	}
-	return n.answer.Mark
-}
-
-// speakTo presents to a tile until it has decided all, or the owner ends.
-func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
-	for attempt := 0; ; {
-		b.mu.Lock()
-		if ctx.Err() != nil || b.silent(peer, n) != nil {
-			n.speaking = false
-			b.mu.Unlock()
-			return
-		}
-		c := b.confirmed.With(peer)
-		p := Presentation{From: b.tile, To: peer, After: n.believed(c), Settled: c.Settled}
-		p.Transfers = c.Waiting(p.After, presentBytes)
-		b.mu.Unlock()
-		before := p.After
-		limited, cancel := context.WithTimeout(ctx, presentTimeout)
-		a, err := b.seams.Present(limited, p)
-		cancel()
-		b.heard(peer, n, a, err)
-		if err == nil && a.Mark != before {
-			attempt = 0
-			continue
-		}
-		attempt++
-		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
-			continue // and end
-		}
-	}
-}
-
-// heard notes what a tile has answered, or that it has not.
-func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n.failing = err
-	if err != nil {
-		return
-	}
-	n.answer, n.since = &a, time.Now()
-	settled := b.confirmed.With(peer).Settled
-	if a.Mark.Compare(settled) >= 0 {
-		n.behind = 0
-	} else if n.behind++; n.behind == behindBefore {
-		b.cfg.Logger.Error("a tile has forgotten what it had taken from this one: was it put back to an older state? "+
-			"what it had taken since is lost or in two places", "peer", peer, "decided", a.Mark, "settled", settled)
-	}
-}
-
-// behindBefore is how many answers in a row must have forgotten something before that is reported: the owner of a moment
-// before may have answered.
-const behindBefore = 3

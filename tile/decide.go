@@ -86,14 +86,15 @@ func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch,
 
 // try is attempt with an offer.
 func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pendingBatch, error) {
-	in := Inputs{Intents: make([]Intent, 0, len(subs)-len(bad)), Room: o.border.room}
+	in := &o.border.inputs
+	in.Intents, in.Arrivals, in.Returns = make([]Intent, 0, len(subs)-len(bad)), nil, nil
 	for i := range subs {
 		if !bad[i] {
 			in.Intents = append(in.Intents, subs[i].intent)
 		}
 	}
-	f.inputs(&in)
-	batch, d, err := o.resolver.resolve(&in)
+	f.inputs(in)
+	batch, d, err := o.resolver.resolve(in)
 	if err != nil {
 		return nil, err
 	}

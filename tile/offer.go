@@ -17,8 +17,8 @@ const (
 	mostReturns   = 512
 )
 
-// offer is what a tick decides about beside its intents. What makes the rules fail is taken out of it: it is refused, or
-// parked, and the rules are asked about the rest.
+// offer is what a tick decides about beside its intents. What makes the rules fail is taken out of it: it is refused,
+// or parked, and the rules are asked about the rest.
 type offer struct {
 	arrivals []arrival
 	returns  []back
@@ -59,6 +59,9 @@ func (f *offer) inputs(in *Inputs) {
 
 // decided puts into a batch what the rules have said of the arrivals, and returns how many that is.
 func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
+	if f.empty() && len(d.Verdicts) == 0 {
+		return 0, nil
+	}
 	byTile := map[fence.TileID]*stream.Decision{}
 	var order []fence.TileID
 	decision := func(from fence.TileID) *stream.Decision {
@@ -82,7 +85,7 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
 		of.Mark = a.ID
 		n++
 		if reason != "" {
-			of.Refused = append(of.Refused, stream.Refusal{ID: a.ID, Reason: reason[:min(len(reason), stream.MaxRefusal)]})
+			of.Refused = append(of.Refused, refusal(a.ID, reason))
 		}
 	}
 	if len(verdicts) > 0 {
@@ -97,12 +100,17 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
 	for _, s := range f.settles {
 		for i := range f.returns {
 			if r := &f.returns[i]; r.To == s.To && r.poison != "" {
-				s.Parked = append(s.Parked, stream.Refusal{ID: r.ID, Reason: r.poison[:min(len(r.poison), stream.MaxRefusal)]})
+				s.Parked = append(s.Parked, refusal(r.ID, r.poison))
 			}
 		}
 		b.Settlements = append(b.Settlements, s)
 	}
 	return n, nil
+}
+
+// refusal is a refusal with as much of the reason as it may have.
+func refusal(id stream.TransferID, reason string) stream.Refusal {
+	return stream.Refusal{ID: id, Reason: reason[:min(len(reason), stream.MaxRefusal)]}
 }
 
 // items is how many things there are that may be to blame.

@@ -54,7 +54,8 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	right := &ownership{base: all}
 	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &seams, &c)}
 	owner := &tileOwner{base: all, ownership: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: newBorder(all), offered: &offer{}, dilation: dilation{base: all},
+		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: newBorder(all), offered: &offer{},
+		dilation:    dilation{base: all},
 		snapshots:   &snapshots{base: all, results: make(chan snapshotResult, 1)},
 		recordCheck: &recordCheck{base: all, ownership: right, answers: make(chan looked, 1)}}
 	if d, ok := rules.(Dilatable); ok && c.MaxDilation > 1 {

@@ -12,8 +12,8 @@ import (
 //
 // A game writes three branches: an entity leaves (its events take it out of the state, and a departure carries it), an
 // entity arrives (its events put it in, or it is refused), and one comes back because it was refused. Delivery, order,
-// repetitions and restarts are not its business: an entity that departs in a committed batch arrives once, or comes back
-// once.
+// repetitions and restarts are not its business: an entity that departs in a committed batch arrives once, or comes
+// back once.
 type TransferRules interface {
 	Rules
 
@@ -25,8 +25,8 @@ type TransferRules interface {
 type Inputs struct {
 	Intents []Intent // as for Resolve
 
-	// Arrivals are presented by other tiles, those of each tile in the order of their departure. The payloads are not to
-	// be changed.
+	// Arrivals are presented by other tiles, those of each tile in the order of their departure. The payloads are not
+	// to be changed.
 	Arrivals []Arrival
 
 	// Returns are departures of this tile that their destinations have refused. The rules take them back, all of them:

@@ -44,7 +44,8 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 			continue
 		}
 		at := choose(tick, len(left), left...)
-		d := stream.Departure{Entity: left[at], To: r.Travel.Neighbours[choose(tick, len(r.Travel.Neighbours), left[at])]}
+		to := r.Travel.Neighbours[choose(tick, len(r.Travel.Neighbours), left[at])]
+		d := stream.Departure{Entity: left[at], To: to}
 		left = slices.Delete(left, at, at+1)
 		out.Departures = append(out.Departures, d)
 		say(travellerGone, d.Entity)
@@ -54,7 +55,8 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 			if in.Room(d.To, 0) > len(out.Departures) {
 				return false
 			}
-			out.Events = slices.DeleteFunc(out.Events, func(e []byte) bool { return string(e) == travellerGone+d.Entity })
+			said := travellerGone + d.Entity
+			out.Events = slices.DeleteFunc(out.Events, func(e []byte) bool { return string(e) == said })
 			return true
 		})
 	}

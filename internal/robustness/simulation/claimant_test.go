@@ -71,7 +71,9 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	rules := &game.Register{}
 	if w.travels {
 		rules.Travel = w.travelOf(id)
-		seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) { return w.present(ctx, h, &p) }
+		seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
+			return w.present(ctx, h, &p)
+		}
 	}
 	p, err := tile.New(id, contact, seams, rules, &cfg)
 	if err != nil {

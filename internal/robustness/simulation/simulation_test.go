@@ -126,3 +126,8 @@ func TestTravellersAreInOnePlace(t *testing.T) {
 	total := promise(t, seeds(t, 20), Options{Travels: true, Tiles: 3})
 	assert.Greater(t, total.Crossings, 100)
 }
+
+// Tiles that write through keep their travellers when every copy of what they have committed is lost.
+func TestTravellersOutliveEveryCopy(t *testing.T) {
+	promise(t, seeds(t, 10), Options{Travels: true, Tiles: 3, Restores: true, Loses: true})
+}

@@ -207,6 +207,9 @@ func newWorld(seed uint64, o *Options) *world {
 var classes = [...]tile.Durability{tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions}
 
 func (w *world) classOf(id fence.TileID) tile.Durability {
+	if w.travels && w.loses {
+		return tile.WriteThrough // no other class promises anything to travellers then
+	}
 	return classes[(w.seed+uint64(slices.Index(w.tiles, id)))%uint64(len(classes))]
 }
 

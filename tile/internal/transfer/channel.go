@@ -23,7 +23,8 @@ func (s *State) Room(peer fence.TileID, each int) int {
 	return max(0, min(Window-len(c.Outbox), left/(transferSize+2*stream.MaxEntity+each)))
 }
 
-// Waiting are the first of the transfers that follow one in the outbox, as many as take bytes at most, and at least one.
+// Waiting are the first of the transfers that follow one in the outbox: as many as take bytes at most, and at least
+// one.
 func (c *Channel) Waiting(after stream.TransferID, bytes int) []stream.Transfer {
 	from, _ := slices.BinarySearchFunc(c.Outbox, after, func(t stream.Transfer, id stream.TransferID) int {
 		if t.ID.Compare(id) <= 0 {

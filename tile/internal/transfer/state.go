@@ -139,7 +139,8 @@ func (f *fold) decide(d *stream.Decision) error {
 	if !d.Mark.IsZero() {
 		c.Mark = d.Mark
 	}
-	kept := slices.DeleteFunc(slices.Clone(c.Refused), func(r stream.Refusal) bool { return r.ID.Compare(d.Forget) <= 0 })
+	kept := slices.DeleteFunc(slices.Clone(c.Refused),
+		func(r stream.Refusal) bool { return r.ID.Compare(d.Forget) <= 0 })
 	c.Refused = append(kept, d.Refused...)
 	return nil
 }

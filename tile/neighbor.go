@@ -1,0 +1,112 @@
+package tile
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/retry"
+	"github.com/tilefence/tilefence/tile/internal/transfer"
+)
+
+// neighbor is what the owner knows of a tile that it presents departures to.
+type neighbor struct {
+	speaking bool    // a goroutine does
+	answer   *Answer // the latest; nil: there was none
+	behind   int     // answers in a row that had less decided than what is settled
+	failing  error   // why the last attempt failed; nil: it did not
+	since    time.Time
+}
+
+// speak presents what is confirmed to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
+func (b *border) speak() {
+	if b.stop == nil || b.seams.Present == nil {
+		return
+	}
+	for _, peer := range b.confirmed.Peers() {
+		n := b.neighbors[peer]
+		if n == nil {
+			n = &neighbor{since: time.Now()}
+			b.neighbors[peer] = n
+		}
+		if !n.speaking && b.silent(peer, n) == nil {
+			n.speaking = true
+			ctx := b.ctx
+			b.beside.Go(func() { b.speakTo(ctx, peer, n) })
+		}
+	}
+}
+
+// errNothingToSay ends the goroutine that presents to a tile.
+var errNothingToSay = errors.New("nothing to say")
+
+// silent is nil if there is something to say to a tile. b.mu is held.
+func (b *border) silent(peer fence.TileID, n *neighbor) error {
+	c := b.confirmed.With(peer)
+	unsettled := n.answer != nil && len(n.answer.Refused) > 0 && n.answer.Refused[0].ID.Compare(c.Settled) <= 0
+	if !unsettled && len(c.Waiting(n.believed(c), 0)) == 0 {
+		return errNothingToSay
+	}
+	return nil
+}
+
+// believed is up to where a tile has decided, as far as it is known.
+func (n *neighbor) believed(c *transfer.Channel) stream.TransferID {
+	if n.answer == nil {
+		return c.Settled
+	}
+	return n.answer.Mark
+}
+
+// speakTo presents to a tile until it has decided all, or the owner ends.
+func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
+	for attempt := 0; ; {
+		b.mu.Lock()
+		if ctx.Err() != nil || b.silent(peer, n) != nil {
+			n.speaking = false
+			b.mu.Unlock()
+			return
+		}
+		c := b.confirmed.With(peer)
+		p := Presentation{From: b.tile, To: peer, After: n.believed(c), Settled: c.Settled}
+		p.Transfers = c.Waiting(p.After, presentBytes)
+		b.mu.Unlock()
+		before := p.After
+		limited, cancel := context.WithTimeout(ctx, presentTimeout)
+		a, err := b.seams.Present(limited, p)
+		cancel()
+		b.heard(peer, n, a, err)
+		if err == nil && a.Mark != before {
+			attempt = 0
+			continue
+		}
+		attempt++
+		if retry.Sleep(ctx, retry.Backoff(attempt)) != nil {
+			continue // and end
+		}
+	}
+}
+
+// heard notes what a tile has answered, or that it has not.
+func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n.failing = err
+	if err != nil {
+		return
+	}
+	n.answer, n.since = &a, time.Now()
+	settled := b.confirmed.With(peer).Settled
+	if a.Mark.Compare(settled) >= 0 {
+		n.behind = 0
+	} else if n.behind++; n.behind == behindBefore {
+		b.cfg.Logger.Error("a tile has forgotten what it had taken from this one: was it put back to an older state? "+
+			"what it had taken since is lost or in two places", "peer", peer, "decided", a.Mark, "settled", settled)
+	}
+}
+
+// behindBefore is how many answers in a row must have forgotten something before that is reported: an earlier owner may
+// have answered.
+const behindBefore = 3
