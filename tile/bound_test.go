@@ -2,7 +2,6 @@ package tile_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -36,36 +36,21 @@ func (bulk) Resolve(_ fence.Tick, in []tile.Intent) (events [][]byte, outcomes [
 	return events, outcomes
 }
 
-// stubborn is a store that saves no snapshot while it is set to.
-type stubborn struct {
-	fence.Store
-	refuses atomic.Bool
-}
-
-func (s *stubborn) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
-	if s.refuses.Load() {
-		return &fence.StoreError{Op: "snapshot", Tile: w.Tile, Outcome: fence.ErrNotApplied,
-			Err: errors.New("refused by the test")}
-	}
-	return s.Store.SaveSnapshot(ctx, w)
-}
-
 // filler runs a bulk game with the smallest bound there is.
 type filler struct {
 	*tile.TileProcessor
 	*world
-	store *stubborn
-	saved []tile.SnapshotInfo
-	log   strings.Builder
-	stop  func()
+	refuses atomic.Bool // the store saves no snapshot
+	saved   []tile.SnapshotInfo
+	log     strings.Builder
+	stop    func()
 }
 
 func fill(t *testing.T) *filler {
 	f := &filler{world: newWorld(t)}
-	f.store = &stubborn{Store: f.world.store}
 	f.start(t)
 	t.Cleanup(func() {
-		f.store.refuses.Store(false)
+		f.refuses.Store(false)
 		f.stop()
 	})
 	return f
@@ -79,7 +64,8 @@ func (f *filler) start(t *testing.T) {
 		Hooks:  tile.Hooks{Snapshotted: func(i tile.SnapshotInfo) { f.saved = append(f.saved, i) }}}
 	var err error
 	f.TileProcessor, err = tile.New(testTile, "a:1",
-		tile.Seams{Authority: f.authority, Store: f.store, Log: f.world.log}, bulk{}, cfg)
+		tile.Seams{Authority: f.authority, Store: intercept.StoreOf(f.store, refusing("snapshot", &f.refuses)),
+			Log: f.world.log}, bulk{}, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -147,7 +133,7 @@ func TestStreamBoundTakesTheHoldFromConsumers(t *testing.T) {
 func TestAFullStreamStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fill(t)
-		f.store.refuses.Store(true)
+		f.refuses.Store(true)
 		for !f.Status().StreamFull {
 			require.Less(t, f.act(t), int64(10*mebibyte))
 			time.Sleep(2 * time.Second) // the next tick knows
@@ -174,7 +160,7 @@ func TestAFullStreamStandsStill(t *testing.T) {
 		require.Empty(t, answers, "who waits is neither answered nor sent away")
 		require.Contains(t, f.log.String(), "the tile stalls")
 
-		f.store.refuses.Store(false)
+		f.refuses.Store(false)
 		for range 4 {
 			require.NoError(t, <-answers)
 		}
@@ -188,7 +174,7 @@ func TestAFullStreamStandsStill(t *testing.T) {
 func TestTheBoundOutlivesOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fill(t)
-		f.store.refuses.Store(true)
+		f.refuses.Store(true)
 		for range 5 {
 			for !f.Status().StreamFull {
 				require.Less(t, f.act(t), int64(10*mebibyte))

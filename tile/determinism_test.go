@@ -23,9 +23,9 @@ func checked(t *testing.T, rules *bent, words ...string) (found []tile.ImpurityI
 	var text bytes.Buffer
 	cfg := &tile.Config{CheckResolve: true, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		Hooks: tile.Hooks{Impure: func(i tile.ImpurityInfo) { found = append(found, i) }}}
-	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, cfg)
+	p, err := tile.New(testTile, "a:1", w.seams(), rules, cfg)
 	require.NoError(t, err)
-	r := w.launch(p, &rules.ledgerRules)
+	r := launch(w.t, p, &rules.ledgerRules)
 	for _, word := range words {
 		assert.Equal(t, stream.Applied, r.say(t, "", word), "it is reported, and the tile goes on")
 	}
@@ -75,7 +75,7 @@ func BenchmarkCheckResolve(b *testing.B) {
 		b.Run(fmt.Sprintf("check=%v", check), func(b *testing.B) {
 			w := newWorld(nil)
 			rules := &ledgerRules{}
-			p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+			p, err := tile.New(testTile, "a:1", w.seams(),
 				rules, &tile.Config{CheckResolve: check})
 			require.NoError(b, err)
 			require.NoError(b, p.BootOnly(b.Context()))

@@ -75,10 +75,10 @@ func (w *world) watched(contact string, rules *bent, cfg tile.Config) *watched {
 	p := &watched{rules: rules}
 	cfg.Hooks.Diverged = func(i tile.DivergenceInfo) { p.diverged = append(p.diverged, i) }
 	cfg.Logger = slog.New(slog.NewTextHandler(&p.log, nil))
-	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+	seams := w.seams()
 	proc, err := tile.New(testTile, contact, seams, rules, &cfg)
 	require.NoError(w.t, err)
-	p.runner = w.launch(proc, &rules.ledgerRules)
+	p.runner = launch(w.t, proc, &rules.ledgerRules)
 	return p
 }
 

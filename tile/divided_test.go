@@ -51,9 +51,9 @@ func TestDividedRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		rules := &dividedRules{}
-		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, nil)
+		p, err := tile.New(testTile, "a:1", w.seams(), rules, nil)
 		require.NoError(t, err)
-		r := w.launch(p, nil)
+		r := launch(w.t, p, nil)
 		synctest.Wait()
 		for _, word := range []string{"9a", "2a", "0a", "9b", "2b"} {
 			go func() { _, _ = p.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte(word)}) }()
@@ -91,11 +91,11 @@ func TestDividedSnapshotMustBeAList(t *testing.T) {
 		w := newWorld(t)
 		var refused []error
 		rules := &dividedRules{}
-		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+		p, err := tile.New(testTile, "a:1", w.seams(),
 			rules, &tile.Config{SnapshotEvery: 1, Hooks: tile.Hooks{
 				Snapshotted: func(i tile.SnapshotInfo) { refused = append(refused, i.Err) }}})
 		require.NoError(t, err)
-		r := w.launch(p, nil)
+		r := launch(w.t, p, nil)
 		synctest.Wait()
 		rules.broken = true
 		assert.Equal(t, stream.Applied, r.say(t, "", "1a"))

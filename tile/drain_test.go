@@ -14,65 +14,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/memfence"
-	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/tile"
 )
-
-// mintless is an authority that answers questions and, while it is set to, takes no promotions.
-type mintless struct {
-	fence.Authority
-	cut atomic.Bool
-}
-
-func (m *mintless) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	if m.cut.Load() {
-		return fence.Grant{}, &fence.StoreError{Op: "promote", Tile: c.Tile, Outcome: fence.ErrNotApplied,
-			Err: errors.New("cut off")}
-	}
-	return m.Authority.Promote(ctx, c)
-}
 
 // The last tick before a hand-over finds a fork, and the repair cannot be finished in time: the tile stays, and
 // is repaired when that is possible again.
 func TestHandOverWhoseLastTickCannotBeRepairedLeavesTheTile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		authority := &mintless{Authority: w.authority}
-		p := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
-		var err error
-		p.TileProcessor, err = tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log,
+		var cut atomic.Bool
+		authority := intercept.AuthorityOf(w.authority, refusing("promote", &cut))
+		p := startOn(t, tile.Seams{Authority: authority, Store: w.store, Log: w.log,
 			Handover: func(context.Context, tile.Handover) error {
 				t.Error("the successor was asked although the last tick was not settled")
 				return errors.New("not now")
-			}}, p.rules, &tile.Config{ConfirmEvery: never})
-		require.NoError(t, err)
-		ctx, stop := context.WithCancel(t.Context())
-		go func() {
-			defer close(p.done)
-			p.err = p.Run(ctx)
-		}()
+			}}, "a:1", tile.Config{ConfirmEvery: never})
 		for i := range 4 {
 			p.say(t, "", fmt.Sprint(i))
 		}
 		w.loseTail(2)
-		w.store.Update(testTile, func(s *memfence.State) {
-			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
-			require.NoError(t, err)
-			for range 3 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
-					Prev: s.Last(), Tick: 3, Payload: payload})
-				require.NoError(t, err)
-			}
-		})
-		authority.cut.Store(true)
+		w.fork(3)
+		cut.Store(true)
 		require.Error(t, p.Drain(t.Context(), "b:1"))
-		authority.cut.Store(false)
+		cut.Store(false)
 		p.say(t, "", "after")
 		assert.Equal(t, tile.Serving, p.Status().State)
-		stop()
-		<-p.done
-		require.NoError(t, p.err)
+		require.NoError(t, p.drain())
 		assert.Equal(t, []string{"0", "1", "2", "3", "after"}, w.history())
 	})
 }
@@ -178,16 +146,8 @@ func TestAHandOverFinishesTheRepairThatItBegan(t *testing.T) {
 			p.say(t, "", fmt.Sprint(i))
 		}
 		store.cut.Store(true)
-		w.store.Update(testTile, func(s *memfence.State) { // another history of as many entries
-			last := s.Entries[len(s.Entries)-1]
-			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
-			require.NoError(t, err)
-			s.Entries = s.Entries[:len(s.Entries)-1]
-			s.Owner.Position = s.Last()
-			_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
-				Prev: s.Last(), Tick: last.Tick, Payload: payload})
-			require.NoError(t, err)
-		})
+		w.loseTail(1)
+		w.fork(1)
 		began := time.Now()
 		require.ErrorContains(t, p.Drain(t.Context(), "b:1"), "the tile stays")
 		assert.LessOrEqual(t, time.Since(began), 6*time.Second)

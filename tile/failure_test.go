@@ -87,7 +87,7 @@ func (w *world) fragile(contact string, cfg tile.Config, rules *brittle) *fragil
 	}
 	p, err := tile.New(testTile, contact, w.seams(), rules, &cfg)
 	require.NoError(w.t, err)
-	return &fragile{runner: w.launch(p, nil), rules: rules, failures: func() []*tile.RulesError {
+	return &fragile{runner: launch(w.t, p, nil), rules: rules, failures: func() []*tile.RulesError {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(all)
@@ -252,9 +252,9 @@ func TestAnIntentWhoseEventsDoNotFitIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		rules := &wordy{}
-		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules, nil)
+		p, err := tile.New(testTile, "a:1", w.seams(), rules, nil)
 		require.NoError(t, err)
-		r := w.launch(p, nil)
+		r := launch(w.t, p, nil)
 		assert.Equal(t, stream.Rejected, r.say(t, "x", "flood"))
 		assert.Equal(t, stream.Applied, r.say(t, "y", "drop"))
 		assert.Equal(t, tile.Serving, p.Status().State)
@@ -373,10 +373,10 @@ func TestAnOutcomeForEachIntent(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				rules := &miscounting{outcomes: outcomes}
-				seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+				seams := w.seams()
 				p, err := tile.New(testTile, "a:1", seams, rules, nil)
 				require.NoError(t, err)
-				r := w.launch(p, nil)
+				r := launch(w.t, p, nil)
 				outcome, err := r.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("x")})
 				require.NoError(t, err)
 				assert.Equal(t, stream.Rejected, outcome)

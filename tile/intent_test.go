@@ -100,7 +100,7 @@ func TestAnActionOlderThanTheMemoryIsNotDecidedAgain(t *testing.T) {
 func TestMemoryShorterThanTheRetryWindowIsRefused(t *testing.T) {
 	make := func(cfg tile.Config) error {
 		w := newWorld(t)
-		_, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+		_, err := tile.New(testTile, "a:1", w.seams(),
 			&ledgerRules{}, &cfg)
 		return err
 	}
@@ -127,7 +127,7 @@ func (l *large) Resolve(_ fence.Tick, in []tile.Intent) (events [][]byte, outcom
 
 func (w *world) startLarge(t *testing.T, size int, cfg tile.Config) *tile.TileProcessor {
 	t.Helper()
-	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &large{size},
+	p, err := tile.New(testTile, "a:1", w.seams(), &large{size},
 		&cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -44,10 +44,10 @@ func (c *crowded) Resolve(_ fence.Tick, in []tile.Intent) (events [][]byte, outc
 
 func (w *world) crowd(rules *crowded, cfg tile.Config) *runner {
 	w.t.Helper()
-	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+	seams := w.seams()
 	p, err := tile.New(testTile, "a:1", seams, rules, &cfg)
 	require.NoError(w.t, err)
-	return w.launch(p, nil)
+	return launch(w.t, p, nil)
 }
 
 // TestAFloodLeavesRoomForOthers: 1,000 actors send ten times what fits into the ticks. The queue keeps its limit, ticks
@@ -148,7 +148,7 @@ func TestWhoHasGoneIsNotResolved(t *testing.T) {
 		l := &line{w: w}
 		p, err := tile.New(testTile, "a:1", l.seams(w.authority), rules, &tile.Config{})
 		require.NoError(t, err)
-		r := w.launch(p, nil)
+		r := launch(w.t, p, nil)
 		say := func(ctx context.Context, in tile.Intent) error {
 			_, err := r.Submit(ctx, in)
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,6 +80,16 @@ func (l *line) call(ctx context.Context, c intercept.Call, do func(context.Conte
 	return err
 }
 
+// refusing fails the calls of one method while a switch is on: they are not applied.
+func refusing(op string, on *atomic.Bool) intercept.Func {
+	return func(ctx context.Context, c intercept.Call, do func(context.Context) error) error {
+		if c.Op == op && on.Load() {
+			return &fence.StoreError{Op: op, Tile: c.Tile, Outcome: fence.ErrNotApplied, Err: errors.New("cut off")}
+		}
+		return do(ctx)
+	}
+}
+
 // process is a processor with a line of its own, and what it said.
 type process struct {
 	*runner
@@ -105,7 +116,7 @@ func (w *world) process(contact string, cfg tile.Config) *process {
 // processOn is process for any tile, on a line that others may share. It is for the caller to stop it.
 func (w *world) processOn(l *line, id fence.TileID, contact string, cfg tile.Config) *process {
 	w.t.Helper()
-	p := &process{contact: contact, line: l, runner: &runner{rules: &ledgerRules{}, done: make(chan struct{})}}
+	p := &process{contact: contact, line: l}
 	cfg.Hooks.TookOver = func(i tile.TakeoverInfo) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -117,15 +128,10 @@ func (w *world) processOn(l *line, id fence.TileID, contact string, cfg tile.Con
 		defer p.mu.Unlock()
 		p.healed = append(p.healed, i)
 	}
-	var err error
-	p.TileProcessor, err = tile.New(id, contact, p.line.seams(w.authority), p.rules, &cfg)
+	rules := &ledgerRules{}
+	processor, err := tile.New(id, contact, p.line.seams(w.authority), rules, &cfg)
 	require.NoError(w.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	p.stop = cancel
-	go func() {
-		defer close(p.done)
-		p.err = p.Run(ctx)
-	}()
+	p.runner = launch(w.t, processor, rules)
 	return p
 }
 

@@ -61,16 +61,22 @@ type runner struct {
 
 func (w *world) start(contact string, cfg tile.Config) *runner {
 	w.t.Helper()
+	return startOn(w.t, w.seams(), contact, cfg)
+}
+
+// startOn runs a processor on other seams than a world's.
+func startOn(t *testing.T, seams tile.Seams, contact string, cfg tile.Config) *runner {
+	t.Helper()
 	rules := &ledgerRules{}
-	p, err := tile.New(testTile, contact, w.seams(), rules, &cfg)
-	require.NoError(w.t, err)
-	return w.launch(p, rules)
+	p, err := tile.New(testTile, contact, seams, rules, &cfg)
+	require.NoError(t, err)
+	return launch(t, p, rules)
 }
 
 // launch runs a processor.
-func (w *world) launch(p *tile.TileProcessor, rules *ledgerRules) *runner {
+func launch(t *testing.T, p *tile.TileProcessor, rules *ledgerRules) *runner {
 	r := &runner{TileProcessor: p, rules: rules, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(w.t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	r.stop = cancel
 	go func() {
 		defer close(r.done)
@@ -252,7 +258,7 @@ func TestSnapshotsTrimTheStream(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	w := newWorld(t)
-	seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+	seams := w.seams()
 	rules := &ledgerRules{}
 	for name, f := range map[string]func() (*tile.TileProcessor, error){
 		"tile":    func() (*tile.TileProcessor, error) { return tile.New(0, "a", seams, rules, nil) },

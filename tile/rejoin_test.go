@@ -19,6 +19,8 @@ import (
 
 // restorable is an authority that can be restored to what it was after the first claim, or before it.
 type restorable struct {
+	fence.Authority // nil: what processors do not call
+
 	mu    sync.Mutex
 	now   *memfence.Authority
 	first *fence.Claim
@@ -49,28 +51,6 @@ func (r *restorable) Claim(ctx context.Context, c fence.Claim) (fence.Grant, err
 	return r.current().Claim(ctx, c)
 }
 
-func (r *restorable) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
-	return r.current().ClaimMany(ctx, claims)
-}
-
-func (r *restorable) World(ctx context.Context) (fence.World, error) {
-	return r.current().World(ctx)
-}
-
-func (r *restorable) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
-	return r.current().List(ctx, after, limit)
-}
-
-func (r *restorable) Added(
-	ctx context.Context, since fence.Bookmark, limit int,
-) ([]fence.Grant, fence.Bookmark, error) {
-	return r.current().Added(ctx, since, limit)
-}
-
-func (r *restorable) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
-	return r.current().Retire(ctx, releasedFor, limit)
-}
-
 func (r *restorable) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
 	return r.current().Promote(ctx, c)
 }
@@ -81,22 +61,6 @@ func (r *restorable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, 
 
 func (r *restorable) Release(ctx context.Context, g fence.Grant) error {
 	return r.current().Release(ctx, g)
-}
-
-// startOn runs a processor on other seams than a world's.
-func startOn(t *testing.T, seams tile.Seams, contact string, cfg tile.Config) *runner {
-	t.Helper()
-	r := &runner{rules: &ledgerRules{}, done: make(chan struct{})}
-	p, err := tile.New(testTile, contact, seams, r.rules, &cfg)
-	require.NoError(t, err)
-	r.TileProcessor = p
-	ctx, cancel := context.WithCancel(t.Context())
-	r.stop = cancel
-	go func() {
-		defer close(r.done)
-		r.err = p.Run(ctx)
-	}()
-	return r
 }
 
 // restoredTwice runs a test with an authority that is restored to when the tile was its first owner's, and to before
@@ -231,18 +195,18 @@ func TestTakeOverDoesNotWaitForANodeThatHangs(t *testing.T) {
 	})
 }
 
-// rebaseHook is a store at which something happens before the first rebase arrives.
-type rebaseHook struct {
+// racedStore lets something happen before a rebase arrives, once.
+type racedStore struct {
 	fence.Store
-	once  sync.Once
-	first func()
+	before func()
 }
 
-func (h *rebaseHook) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
-	if r.Epoch > 1 {
-		h.once.Do(h.first)
+func (s *racedStore) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+	if f := s.before; f != nil {
+		s.before = nil
+		f()
 	}
-	return h.Store.Rebase(ctx, r)
+	return s.Store.Rebase(ctx, r)
 }
 
 // TestRebaseDoesNotVoidALaterOwner: an owner repairs its history under a new epoch. Before its rebase arrives
@@ -258,16 +222,17 @@ func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 					Floor: later - 2})
 				require.NoError(t, err)
 				behind := &restorable{now: memfence.NewAuthority()}
-				store := &rebaseHook{Store: w.store, first: func() {
-					b := startOn(t, tile.Seams{Authority: live, Store: w.store, Log: w.log}, "b:1",
-						tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
-					b.say(t, "y", "two")
-					require.NoError(t, b.drain())
-				}}
+				store := &racedStore{Store: w.store}
 				var healed []tile.HealInfo
 				a := startOn(t, tile.Seams{Authority: behind, Store: store, Log: w.log}, "a:1",
 					tile.Config{Hooks: tile.Hooks{Healed: func(i tile.HealInfo) { healed = append(healed, i) }}})
 				a.say(t, "x", "one")
+				store.before = func() {
+					b := startOn(t, tile.Seams{Authority: live, Store: w.store, Log: w.log}, "b:1",
+						tile.Config{TakeOver: true, TickInterval: 10 * time.Millisecond, ConfirmEvery: 1})
+					b.say(t, "y", "two")
+					require.NoError(t, b.drain())
+				}
 				behind.restore(t, false)
 				w.store.Update(testTile, func(s *memfence.State) { s.Owner = fence.Owner{} })
 
@@ -283,20 +248,6 @@ func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 			})
 		})
 	}
-}
-
-// racedStore lets something happen before a rebase arrives, once.
-type racedStore struct {
-	fence.Store
-	before func()
-}
-
-func (s *racedStore) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
-	if f := s.before; f != nil {
-		s.before = nil
-		f()
-	}
-	return s.Store.Rebase(ctx, r)
 }
 
 // twin is what another owner of an epoch writes, to whom an authority that was restored has granted it too, and whom

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -54,6 +53,19 @@ func (w *world) loseTail(n int) {
 	})
 }
 
+// fork lets another process commit n batches where the stream ends, under the owner's epoch.
+func (w *world) fork(n int) {
+	payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
+	require.NoError(w.t, err)
+	w.store.Update(testTile, func(s *memfence.State) {
+		for range n {
+			_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
+				Prev: s.Last(), Tick: 3, Payload: payload})
+			require.NoError(w.t, err)
+		}
+	})
+}
+
 func TestTailLostInFailoverIsReappended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -87,15 +99,7 @@ func TestForkIsHealedByRebaseUnderANewEpoch(t *testing.T) {
 		before := p.Status().Position
 		// A replica that never saw the last two entries was promoted, and another process wrote there.
 		w.loseTail(2)
-		w.store.Update(testTile, func(s *memfence.State) {
-			payload, _, err := (&stream.Batch{Events: [][]byte{[]byte("intruder")}}).Encode()
-			require.NoError(t, err)
-			for range 2 {
-				_, err = s.Commit(&fence.Commit{Tile: testTile, Epoch: s.Owner.Epoch, Contact: s.Owner.Contact,
-					Prev: s.Last(), Tick: 3, Payload: payload})
-				require.NoError(t, err)
-			}
-		})
+		w.fork(2)
 		p.say(t, "", "after")
 		require.Len(t, healed, 1)
 		assert.True(t, healed[0].Rebased)
@@ -119,48 +123,23 @@ func TestStoreNamesAnOwnerTheAuthorityNeverMade(t *testing.T) {
 	})
 }
 
-// unreachable is an authority that can be cut off.
-type unreachable struct {
-	fence.Authority
-	mu  sync.Mutex
-	cut bool
-}
-
-func (u *unreachable) set(cut bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.cut = cut
-}
-
-func (u *unreachable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.cut {
-		return fence.Grant{}, &fence.StoreError{Op: "lookup", Tile: id, Outcome: fence.ErrNotApplied,
-			Err: errors.New("cut off")}
-	}
-	return u.Authority.Lookup(ctx, id)
-}
-
 func TestStaleOwnerWithoutAuthorityFreezesAndThenStandsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		authority := &unreachable{Authority: w.authority}
-		rules := &ledgerRules{}
-		a, err := tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log}, rules, nil)
-		require.NoError(t, err)
-		ended := make(chan error, 1)
-		go func() { ended <- a.Run(t.Context()) }()
-		_, err = a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("one")})
-		require.NoError(t, err)
-		authority.set(true)
+		var silent atomic.Bool
+		seams := w.seams()
+		seams.Authority = intercept.AuthorityOf(w.authority, refusing("lookup", &silent))
+		a := startOn(t, seams, "a:1", tile.Config{})
+		a.say(t, "", "one")
+		silent.Store(true)
 		b := w.start("b:1", tile.Config{TakeOver: true})
 		b.say(t, "", "two")
 		time.Sleep(time.Minute)
 		assert.Equal(t, tile.Serving, a.Status().State, "it does not stand down on the store's word alone")
 		assert.True(t, a.Status().Pending, "and it plays no tick")
-		authority.set(false)
-		assert.ErrorIs(t, <-ended, tile.ErrSuperseded)
+		silent.Store(false)
+		<-a.done
+		assert.ErrorIs(t, a.err, tile.ErrSuperseded)
 		require.NoError(t, b.drain())
 		assert.Equal(t, []string{"one", "two"}, w.history())
 	})
@@ -201,14 +180,11 @@ func TestColdRestoreFromCheckpointJumpsAhead(t *testing.T) {
 func TestAuthorityDownAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		authority := &unreachable{Authority: w.authority, cut: true}
-		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: authority, Store: w.store, Log: w.log},
-			&ledgerRules{}, nil)
-		require.NoError(t, err)
 		began := time.Now()
-		err = p.Run(t.Context())
+		p := startOn(t, (&line{w: w, authority: true}).seams(w.authority), "a:1", tile.Config{})
+		<-p.done
 		var down *fence.StoreError
-		require.ErrorAs(t, err, &down)
+		require.ErrorAs(t, p.err, &down)
 		assert.WithinDuration(t, began.Add(10*time.Second), time.Now(), time.Second)
 	})
 }

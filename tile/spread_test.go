@@ -86,7 +86,7 @@ func TestStoreThatIsTooSlowIsAskedLessOften(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			var ended time.Time
-			p, err := tile.New(id, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log},
+			p, err := tile.New(id, "a:1", w.seams(),
 				&ledgerRules{},
 				&tile.Config{Commit: func(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
 					if len(waits) == 8 {

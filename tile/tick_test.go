@@ -62,7 +62,7 @@ func TestWhatDoesNotFitIntoABatchWaitsForTheNextTick(t *testing.T) {
 		w := newWorld(t)
 		rules := &flood{}
 		commits := 0
-		p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules,
+		p, err := tile.New(testTile, "a:1", w.seams(), rules,
 			&tile.Config{Hooks: tile.Hooks{Committed: func(i tile.CommitInfo) { commits++ }}})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
@@ -145,7 +145,7 @@ func TestDrainGivesUpOnAStoreThatStaysAway(t *testing.T) {
 
 func idle(tb testing.TB, refreshEvery int) *tile.TileProcessor {
 	w := newWorld(nil)
-	p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, &ledgerRules{},
+	p, err := tile.New(testTile, "a:1", w.seams(), &ledgerRules{},
 		&tile.Config{RefreshEvery: refreshEvery, TickInterval: 100 * time.Millisecond})
 	require.NoError(tb, err)
 	require.NoError(tb, p.BootOnly(tb.Context()))
@@ -229,12 +229,12 @@ func paces(words []string) []string {
 func TestTimeIsDilated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		seams := tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}
+		seams := w.seams()
 		limits := tile.Limits{MaxDilation: 8}
 		rules := &sluggish{}
 		p, err := tile.New(testTile, "a:1", seams, rules, &tile.Config{Limits: limits})
 		require.NoError(t, err)
-		owner := w.launch(p, nil)
+		owner := launch(w.t, p, nil)
 		owner.say(t, "", "quick")
 		follower := w.start("b:1", tile.Config{Follow: true, Limits: limits})
 		time.Sleep(10 * time.Second)
@@ -278,10 +278,10 @@ func TestTimeIsNotDilatedFurther(t *testing.T) {
 			w := newWorld(t)
 			rules := &sluggish{}
 			rules.takes.Store(int64(3 * time.Second))
-			p, err := tile.New(testTile, "a:1", tile.Seams{Authority: w.authority, Store: w.store, Log: w.log}, rules,
+			p, err := tile.New(testTile, "a:1", w.seams(), rules,
 				&tile.Config{Limits: tile.Limits{MaxDilation: most}})
 			require.NoError(t, err)
-			owner := w.launch(p, nil)
+			owner := launch(w.t, p, nil)
 			time.Sleep(time.Minute)
 			s := owner.Status()
 			assert.InDelta(t, want, s.Dilation, 0)
