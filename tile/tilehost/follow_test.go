@@ -88,14 +88,14 @@ func TestHostSuspectsPacedAndHotFirst(t *testing.T) {
 		w := newWorld(t)
 		l := &hostLine{w: w, slow: 6 * time.Millisecond}
 		a := w.hostAt("a:1", l.seams(), tilehost.Config{PromotionRate: 100_000})
-		ids := tiles(2000)
+		ids := tiles(600)
 		require.NoError(t, a.Own(ids...))
 		require.NoError(t, a.Await(t.Context(), ids...))
 
 		var mu sync.Mutex
 		underWay, most := 0, 0
 		var order []fence.TileID
-		cfg := tilehost.Config{Promotions: 8, PromotionRate: 1000, Tile: untilTold}
+		cfg := tilehost.Config{Promotions: 8, PromotionRate: 300, Tile: untilTold}
 		cfg.Tile.Hooks.Transition = func(i tile.TransitionInfo) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -108,7 +108,7 @@ func TestHostSuspectsPacedAndHotFirst(t *testing.T) {
 				underWay--
 			}
 		}
-		b := w.hostAt("b:1", (&hostLine{w: w, slow: 6 * time.Millisecond}).seams(), cfg)
+		b := w.hostAt("b:1", (&hostLine{w: w, slow: 18 * time.Millisecond}).seams(), cfg)
 		b.follow(t, ids)
 		// The first 20 tiles are hot, the next 100 warm.
 		for round := range 30 {

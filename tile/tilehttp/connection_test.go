@@ -160,12 +160,13 @@ func TestTileServerThatNeverReads(t *testing.T) {
 		}
 		return conn, err
 	}}
-	for _, c := range []struct{ limit, intents int }{{200, 300}, {0, 1500}} {
-		client := newClient(t, tilehttp.Config{MaxInFlight: c.limit, Transport: small,
+	flood := func(t *testing.T, limit, intents int) {
+		t.Parallel()
+		client := newClient(t, tilehttp.Config{MaxInFlight: limit, Transport: small,
 			WriteTimeout: 3 * time.Second}.With(tilehttp.Tuning{PingInterval: time.Minute}))
 		var overloaded, unknown, notApplied atomic.Int64
 		var wg sync.WaitGroup
-		for range c.intents {
+		for range intents {
 			wg.Go(func() {
 				_, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here, Body: make([]byte, 4000)})
 				switch {
@@ -181,7 +182,7 @@ func TestTileServerThatNeverReads(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.EqualValues(t, c.intents, overloaded.Load()+unknown.Load()+notApplied.Load())
+		assert.EqualValues(t, intents, overloaded.Load()+unknown.Load()+notApplied.Load())
 		assert.GreaterOrEqual(t, overloaded.Load(), int64(100))
 		assert.Positive(t, unknown.Load())
 		assert.Positive(t, notApplied.Load())
@@ -189,6 +190,8 @@ func TestTileServerThatNeverReads(t *testing.T) {
 		assert.Equal(t, client.Stats().Intents, client.Stats().Unknown)
 		client.Close()
 	}
+	t.Run("a limit of intents", func(t *testing.T) { flood(t, 200, 300) })
+	t.Run("a limit of bytes", func(t *testing.T) { flood(t, 0, 1500) })
 }
 
 // TestGatewayThatNeverReads is disconnected, and does not make the tile server keep more than its bounds.
