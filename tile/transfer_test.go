@@ -194,7 +194,7 @@ func (s *sea) open(id fence.TileID, p *port, cfg tile.Config) *harbor {
 	}
 	processor, err := tile.New(id, fmt.Sprintf("%d:%d", id, len(s.owners[id])+1), seams, p, &cfg)
 	require.NoError(s.t, err)
-	h.runner = s.launch(processor, nil)
+	h.runner = launch(s.t, processor, nil)
 	s.mu.Lock()
 	s.owners[id] = append(s.owners[id], h)
 	s.mu.Unlock()
