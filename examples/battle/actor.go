@@ -1,15 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
+	"github.com/tilefence/tilefence/internal/figures"
+	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
 // actor runs one actor as this process, against servers that already run.
@@ -30,11 +35,11 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	if o.orders {
 		ctx = p.takeOrders(ctx, os.Stdin, out)
 	}
-	r := newReport(p)
+	r := p.newReport()
 	if o.command == "bots" {
 		var f *players.Fleet
 		if f, err = p.newFleet(o.relayURL, o.gatewayURL); err == nil {
-			r.played(f.Play(ctx, func() {}))
+			r.Ended(f.Play(ctx, func() {}))
 		}
 	} else {
 		var servers []tilefence.Server
@@ -45,14 +50,14 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	if err = errors.Join(err, failed(ctx)); err != nil {
 		return err
 	}
-	if err = r.fill(p); err != nil {
+	if err = p.fill(r); err != nil {
 		return err
 	}
 	if o.report == "json" || o.command == "bots" {
-		err = r.write(o.report, out)
+		err = r.Write(o.report, out)
 	}
 	if o.command == "bots" && !r.Converged {
-		err = errors.Join(err, errNotConverged)
+		err = errors.Join(err, measure.ErrNotConverged)
 	}
 	return err
 }
@@ -72,12 +77,12 @@ func (p *plan) servers() ([]tilefence.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.wantFiles(p.options.clients)
+	players.WantFiles(p.errs, p.options.clients)
 	if p.options.command == "gateway" {
-		p.say("gateway at %s\n", p.secure.url("ws", l.Addr().String()+intentPath))
+		p.say("gateway at %s\n", p.secure.URL("ws", l.Addr().String()+intentPath))
 		return p.beside(p.asked(p.newGateway(l)))
 	}
-	p.say("relay at %s", p.secure.url("ws", l.Addr().String()+viewPath))
+	p.say("relay at %s", p.secure.URL("ws", l.Addr().String()+viewPath))
 	if p.secure == nil {
 		p.say(", page at http://%s/", l.Addr())
 	}
@@ -124,4 +129,39 @@ func (p *plan) tileHost() (*host, error) {
 	}
 	p.say("tile host at %s: %d tiles\n", h.Contact(), len(owned))
 	return h, errors.Join(h.Own(owned...), h.Follow(followed...)) // its own stay its own
+}
+
+// newReport is the report of a battle or of an actor, with no figures yet.
+func (p *plan) newReport() *measure.Report {
+	return &measure.Report{Stack: cmp.Or(p.options.command, p.options.stack), Tiles: len(p.world),
+		Clients: p.options.clients, TickMs: float64(p.options.tick) / float64(time.Millisecond)}
+}
+
+// fill takes the figures of this process.
+func (p *plan) fill(r *measure.Report) error {
+	totals, err := statuspoller.ReadTotals(p.registry)
+	r.Fill(p.meters, p.fleet.Load(), totals)
+	return err
+}
+
+// cut answers an order.
+func (p *plan) cut() (figures.Set, error) {
+	r := p.newReport()
+	if err := p.fill(r); err != nil {
+		return figures.Set{}, err
+	}
+	return r.Cut(p.meters)
+}
+
+// takeOrders obeys the orders of standard input beside what the process does; an order that it cannot obey ends it.
+// The end of the orders ends the process as SIGTERM does: the process that gave them is gone.
+func (p *plan) takeOrders(ctx context.Context, in io.Reader, out io.Writer) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		if err := figures.Obey(in, out, p.cut); err != nil {
+			p.fail(err)
+		}
+		cancel()
+	}()
+	return ctx
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/certs"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/relay"
@@ -77,25 +78,25 @@ func (b *backends) onClose(f func()) { b.closers = append(b.closers, f) }
 
 // openBackends opens what the options ask for. dir is for files of the embedded stores.
 func openBackends(
-	ctx context.Context, o *options, start *tilefence.Starting, secure *secured, rebuilds viewcache.Hooks, dir string,
-	logger *slog.Logger, progress io.Writer,
+	ctx context.Context, o *options, start *tilefence.Starting, secure *certs.Transport, rebuilds viewcache.Hooks,
+	dir string, logger *slog.Logger, progress io.Writer,
 ) (*backends, error) {
 	b := &backends{line: faultinject.New(), start: start}
-	b.TLS = secure.inside()
+	b.TLS = secure.Inside()
 	b.Members, b.Keys = new(route.Group), o.keys()
 	var err error
 	at := *o // with the addresses of the servers that this process starts
 	switch {
 	case o.redis != "":
 		if o.certificates != "" {
-			b.stores = secure.inside()
+			b.stores = secure.Inside()
 		}
 		err = b.openServers(ctx, &at)
 	case o.stack == "local":
 		fmt.Fprintln(progress, "starting Redis clusters, PostgreSQL and a DynamoDB-compatible server…")
-		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress, Certificates: secure.certificates()})
+		b.stack, err = devstack.Start(ctx, devstack.Config{Log: progress, Certificates: secure.Certificates()})
 		if err == nil {
-			b.stores = secure.inside()
+			b.stores = secure.Inside()
 			b.onClose(b.stack.Stop)
 			at.redis, at.fanout = strings.Join(b.stack.CoordAddrs, ","), strings.Join(b.stack.FanoutAddrs, ",")
 			at.postgres, at.dynamodb, at.views = b.stack.PostgresURL, b.stack.DynamoURL, b.stack.ViewsAddr

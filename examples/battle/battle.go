@@ -9,12 +9,10 @@ import (
 	"net"
 
 	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 )
-
-// errNotConverged is a battle after which some client did not see what the owners decided.
-var errNotConverged = errors.New("the views did not converge")
 
 // battle runs every actor in this process: the shape of the whole deployment on one page. Intents and frames travel
 // over loopback sockets all the same.
@@ -31,7 +29,7 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 	}
 	r, err := d.play(ctx)
 	if err == nil {
-		err = r.fill(d.plan) // before the hosts hand over all that they have
+		err = d.fill(r) // before the hosts hand over all that they have
 	}
 	stop()
 	if err = errors.Join(err, failed(ctx)); err != nil {
@@ -40,10 +38,10 @@ func battle(ctx context.Context, o *options, dir string, logger *slog.Logger, ou
 	if d.chaos != nil {
 		r.Chaos = d.chaos.Report()
 	}
-	if err := r.write(o.report, out); err != nil {
+	if err := r.Write(o.report, out); err != nil {
 		return err
 	}
-	return r.verdict()
+	return r.Verdict()
 }
 
 // deployment is all actors of a battle in one process.
@@ -104,7 +102,7 @@ func (d *deployment) run() (stop func(), err error) {
 	}
 	fmt.Fprintf(d.errs, "%d tiles, %d bots, tile hosts at %v\n", len(d.world), d.options.clients, d.poller.Contacts)
 	if !d.options.noPage {
-		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.url("http", d.page.Addr().String()+"/"))
+		fmt.Fprintf(d.errs, "\n  watch the battle:  %s\n\n", d.secure.URL("http", d.page.Addr().String()+"/"))
 	}
 	if err := d.observe(); err != nil {
 		return nil, err
@@ -112,7 +110,7 @@ func (d *deployment) run() (stop func(), err error) {
 	d.ask(gateway, bridge, relay, checkpointer)
 	servers := []tilefence.Server{d.poller, gateway, d.hosts, bridge, relay, checkpointer}
 	if d.secure != nil {
-		servers = append(servers, &controlServer{d.page, d.secure, d.logger})
+		servers = append(servers, d.controlAt(d.page))
 	}
 	stopServers := d.start(func(ctx context.Context) error { return tilefence.Run(ctx, servers...) })
 	return func() { d.stop(stopServers) }, nil
@@ -134,8 +132,8 @@ func (d *deployment) listen() (err error) {
 		}
 	}
 	d.watchers, d.players = &faultinject.Listener{Listener: watchers}, &faultinject.Listener{Listener: doors}
-	d.view = d.secure.url("ws", watchers.Addr().String()+viewPath)
-	d.intents = d.secure.url("ws", doors.Addr().String()+intentPath)
+	d.view = d.secure.URL("ws", watchers.Addr().String()+viewPath)
+	d.intents = d.secure.URL("ws", doors.Addr().String()+intentPath)
 	return nil
 }
 
@@ -145,9 +143,7 @@ func (d *deployment) stop(servers func()) {
 		d.lobby.close(context.Background())
 	}
 	servers()
-	if d.pilot != nil {
-		d.pilot.close()
-	}
+	d.pilot.Close()
 }
 
 // startHosts starts the tile hosts, each on a port of its own, and deals them the tiles. Each follows those of the
@@ -155,7 +151,8 @@ func (d *deployment) stop(servers func()) {
 func (d *deployment) startHosts() error {
 	if d.options.pilots > 0 {
 		d.pilot = d.newPilots()
-		if err := d.pilot.open(); err != nil {
+		d.metrics.Plan(d.backends.plans)
+		if err := d.pilot.Open(); err != nil {
 			return err
 		}
 	}
@@ -181,12 +178,12 @@ func (d *deployment) startHosts() error {
 }
 
 // play lets the bots play until the battle is over, and then compares what they saw with what the owners decided.
-func (d *deployment) play(ctx context.Context) (*report, error) {
+func (d *deployment) play(ctx context.Context) (*measure.Report, error) {
 	f, err := d.newFleet(d.view, d.intents)
 	if err != nil {
 		return nil, err
 	}
-	r := newReport(d.plan)
+	r := d.newReport()
 	stopChaos, stopLobby := func() {}, func() {}
 	if d.lobby != nil {
 		stopLobby = d.start(d.lobby.queueUp)
@@ -195,11 +192,11 @@ func (d *deployment) play(ctx context.Context) (*report, error) {
 		stopChaos = d.start(d.chaos.Run)
 	}
 	stopStatus := d.start(d.printStatus)
-	r.played(f.Play(ctx, func() {
+	r.Ended(f.Play(ctx, func() {
 		stopChaos() // it puts right what it has broken
 		stopStatus()
 		stopLobby()
-		d.pilot.rest()
+		d.pilot.Rest()
 		fmt.Fprintln(d.errs, "draining…")
 	}))
 	if d.lobby != nil {

@@ -120,7 +120,7 @@ func checkBattle(t *testing.T, servers ...string) {
 	} {
 		assert.GreaterOrEqual(t, r.Servers[name], least, name)
 	}
-	source, err := os.ReadFile("report.go")
+	source, err := os.ReadFile("../../internal/benchmark/measure/report.go")
 	require.NoError(t, err)
 	for _, name := range regexp.MustCompile(`n\["([^"]+)"\]`).FindAllStringSubmatch(string(source), -1) {
 		assert.Contains(t, r.Servers, name[1], "the report names a metric that there is not")

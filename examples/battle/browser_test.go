@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/chromium"
 )
 
@@ -26,14 +27,14 @@ func TestSecurePage(t *testing.T) {
 	d := deploy(t, "-secure", "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-clients", "14", "-lobby", "6",
 		"-pilots", "0")
 	ctx, over := context.WithCancel(t.Context())
-	played := make(chan *report, 1)
+	played := make(chan *measure.Report, 1)
 	go func() {
 		r, err := d.play(ctx)
 		assert.NoError(t, err)
 		played <- r
 	}()
 	address := "https://" + d.page.Addr().String() + "/"
-	leaf, err := x509.ParseCertificate(d.secure.authority.Server().Certificates[0].Certificate[0])
+	leaf, err := x509.ParseCertificate(d.secure.Certificates().Server().Certificates[0].Certificate[0])
 	require.NoError(t, err)
 	key := sha256.Sum256(leaf.RawSubjectPublicKeyInfo)
 
@@ -74,7 +75,7 @@ func TestSecurePage(t *testing.T) {
 func TestPilotsOnThePage(t *testing.T) {
 	d := deploy(t, "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-clients", "14", "-pilots", "5")
 	ctx, over := context.WithCancel(t.Context())
-	played := make(chan *report, 1)
+	played := make(chan *measure.Report, 1)
 	go func() {
 		r, err := d.play(ctx)
 		assert.NoError(t, err)

@@ -14,16 +14,11 @@ import (
 
 // newChaos makes what breaks this deployment on purpose, and shows it on the page.
 func (d *deployment) newChaos() *chaos.Runner {
-	d.wantFiles(2 * (d.options.clients + chaos.Viewers))
+	players.WantFiles(d.errs, 2*(d.options.clients+chaos.Viewers))
 	b := d.backends
 	t := chaos.Target{Tiles: d.world, Watched: d.options.clients, Tick: d.options.tick,
-		SuspectAfter: d.options.silence(), Tracker: d.meters.tracker,
-		Owner: func(id fence.TileID) chaos.Host {
-			if h := d.hosts.owner(id); h != nil {
-				return h
-			}
-			return nil
-		},
+		SuspectAfter: d.options.silence(), Tracker: d.meters.Tracker,
+		Owner:    d.hosts.serving,
 		Kill:     func(h chaos.Host) { d.hosts.kill(h.(*host)) },
 		Restart:  func(h chaos.Host) error { return d.hosts.restart(h.(*host)) },
 		TakeOver: d.poller.TakeOver, Backends: b.Backends, Store: b.line, Bridge: d.bridgeLine,
@@ -39,25 +34,33 @@ func (d *deployment) newChaos() *chaos.Runner {
 			if len(i.Tiles) == 1 {
 				e.Tile = i.Tiles[0]
 			}
-			d.meters.log.Put(e)
+			d.meters.Log.Put(e)
 		},
 		Ended: func(i chaos.Injected) {
-			d.meters.log.Put(statuspoller.Event{Kind: statuspoller.KindRecovered, Owner: i.Host, Fault: i.ID,
+			d.meters.Log.Put(statuspoller.Event{Kind: statuspoller.KindRecovered, Owner: i.Host, Fault: i.ID,
 				Text: i.Summary})
 		}}
 	if d.lobby != nil {
-		cfg.Faults = append(cfg.Faults, d.lobby.workerKilled())
+		cfg.Faults = append(cfg.Faults, d.lobby.workers.Killed())
 	}
 	if d.pilot != nil {
-		cfg.Faults = append(cfg.Faults, d.pilot.workerKilled())
+		cfg.Faults = append(cfg.Faults, d.pilot.WorkerKilled())
 	}
 	return chaos.New(t, &cfg)
+}
+
+// serving is owner for those who break hosts.
+func (hs *hosts) serving(id fence.TileID) chaos.Host {
+	if h := hs.owner(id); h != nil {
+		return h
+	}
+	return nil
 }
 
 // watchTile connects a client of the relay that watches the whole of a tile.
 func (d *deployment) watchTile(ctx context.Context, id fence.TileID, seen func()) (leave func(), err error) {
 	client, err := players.Dial(ctx, func(ctx context.Context) (*relayclient.Client, error) {
-		return relayclient.Dial(ctx, d.view, &relayclient.Config{HTTPClient: d.secure.player(),
+		return relayclient.Dial(ctx, d.view, &relayclient.Config{HTTPClient: d.secure.Player(),
 			Sync: func(relayclient.Sync) { seen() }, Reconnect: true, Logger: d.logger})
 	})
 	if err != nil {
@@ -80,25 +83,3 @@ func (h *host) Part() { h.member.Part() }
 
 // Rejoin implements chaos.Host.
 func (h *host) Rejoin() error { return h.member.Rejoin() }
-
-// chaosStatus is what the page shows of a runner.
-func chaosStatus(r *chaos.Runner, seed uint64) *statuspoller.Chaos {
-	now, faults := r.Now()
-	s := &statuspoller.Chaos{Seed: seed, Faults: faults}
-	for _, system := range r.Systems() {
-		s.Systems = append(s.Systems, statuspoller.System(system))
-	}
-	if now == nil {
-		return s
-	}
-	s.Fault = &statuspoller.Fault{ID: now.ID, Kind: now.Title, Means: now.Means, Host: now.Host, System: now.System,
-		Node: now.Node, Suffer: now.Tiles, Began: now.Began.UnixMilli(), Lasts: now.Lasts.Milliseconds(),
-		Recovery: float64(now.Recovery.Microseconds()) / 1000, Summary: now.Summary}
-	if !now.Healed.IsZero() {
-		s.Fault.Healed = now.Healed.UnixMilli()
-	}
-	if !now.Ended.IsZero() {
-		s.Fault.Over = now.Ended.UnixMilli()
-	}
-	return s
-}

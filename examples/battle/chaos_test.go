@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/statuspoller"
@@ -47,7 +48,7 @@ func TestChaosOnServers(t *testing.T) {
 }
 
 // checkChaos plays a battle until so many things were broken and put right, and checks what must hold whatever it was.
-func checkChaos(t *testing.T, faults int, args ...string) report {
+func checkChaos(t *testing.T, faults int, args ...string) measure.Report {
 	p := play(t, append([]string{"-chaos", "-tiles", "4", "-clients", "24", "-tick", "100ms"}, args...)...)
 	broken := p.watch(t, func(s statuspoller.Status) bool { return s.Chaos != nil && s.Chaos.Fault != nil })
 	assert.NotEmpty(t, broken.Chaos.Fault.Kind)

@@ -49,7 +49,7 @@ type guestView struct {
 // that name.
 func (l *lobby) entrance() (http.Handler, error) {
 	keys := game.PlayerKeys(l.options.secret)
-	tickets, err := matchhttp.New(countedTickets{l}, l.queue.Name, l.player, &matchhttp.Config{Friend: keys.Verify,
+	tickets, err := matchhttp.New(l.census, l.queue.Name, l.player, &matchhttp.Config{Friend: keys.Verify,
 		Leave: l.leave, Token: func(actor, ticket string) (string, error) {
 			return l.token(actor, ticket, game.TokenLife)
 		}})
@@ -88,49 +88,6 @@ func (l *lobby) signIn(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(guest) // the client may have gone
 }
 
-// countedTickets are the tickets of a battle, which counts those that it shows to their players.
-type countedTickets struct{ l *lobby }
-
-// Enqueue implements matchhttp.Lobby.
-func (c countedTickets) Enqueue(ctx context.Context, queue string, t match.Ticket) (match.Status, error) {
-	return c.noted(c.l.book.enter(t.ID, func() (match.Status, error) { return c.l.tickets.Enqueue(ctx, queue, t) }))
-}
-
-// Status implements matchhttp.Lobby.
-func (c countedTickets) Status(ctx context.Context, queue, ticket string) (match.Status, error) {
-	return c.noted(c.l.tickets.Status(ctx, queue, ticket))
-}
-
-// Cancel implements matchhttp.Lobby.
-func (c countedTickets) Cancel(ctx context.Context, queue, ticket string) (match.Status, error) {
-	return c.noted(c.l.tickets.Cancel(ctx, queue, ticket))
-}
-
-// Watch implements matchhttp.Lobby.
-func (c countedTickets) Watch(ctx context.Context, queue, ticket string, f func(match.Status) bool) error {
-	return c.l.tickets.Watch(ctx, queue, ticket, func(s match.Status) bool {
-		c.l.noted(s)
-		return f(s)
-	})
-}
-
-func (c countedTickets) noted(s match.Status, err error) (match.Status, error) {
-	if err == nil {
-		c.l.noted(s)
-	}
-	return s, err
-}
-
-// noted keeps the figures of a ticket that is shown to its players.
-func (l *lobby) noted(s match.Status) {
-	switch {
-	case s.State == match.Seated && l.book.seated(s.Ticket.ID, s.Match):
-		l.waits.Record(s.Waited)
-	case s.State.Terminal():
-		l.book.end(s.Ticket.ID, s.State)
-	}
-}
-
 // errNoSeat refuses a guest whom the lobby has signed in, and not yet seated.
 var errNoSeat = errors.New("a guest has no seat before a ticket has one: use the token that the ticket shows then")
 
@@ -151,7 +108,7 @@ func (l *lobby) sit(ctx context.Context, value any) error {
 	if err := l.store.Take(ctx, l.pool, s.Match, ticket); err != nil {
 		return err
 	}
-	if err := l.book.sit(ticket, s.Assignment); err != nil {
+	if err := l.census.Sit(ticket, s.Assignment); err != nil {
 		l.fail(err)
 		return err
 	}
@@ -161,13 +118,13 @@ func (l *lobby) sit(ctx context.Context, value any) error {
 // leave gives the seats of a ticket back. It is an ErrLapsed if its players have not sat.
 func (l *lobby) leave(ctx context.Context, s match.Status) error {
 	ticket := s.Ticket.ID
-	a := l.book.rise(ticket)
+	a := l.census.Rise(ticket)
 	if a == nil {
 		return &match.LapsedError{Match: "unknown", Ticket: ticket}
 	}
 	err := l.store.Free(ctx, l.pool, a.Match, ticket)
 	if err == nil {
-		l.book.left(ticket, s.State)
+		l.census.Left(ticket, s.State)
 	}
 	return err
 }

@@ -30,7 +30,7 @@ func TestOwnerCutOff(t *testing.T) {
 		assert.Positive(t, k.Detection, "another has taken the tiles")
 	}
 	stood := 0
-	for _, e := range d.meters.log.After(0) {
+	for _, e := range d.meters.Log.After(0) {
 		if e.Kind == statuspoller.KindRefused || e.Kind == statuspoller.KindStoodDown {
 			stood++
 		}

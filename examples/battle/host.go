@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -57,11 +58,10 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		h.member = faultinject.NewMember(group)
 		b.Members = h.member
 	}
-	hooks := p.meters.hooks(contact)
-	if p.pilot != nil {
-		if hooks, err = p.pilot.attend(h, hooks); err != nil {
-			return nil, err
-		}
+	hooks := p.meters.Hooks(contact)
+	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) { return h.Host().Submit(ctx, in) }
+	if hooks, err = p.pilot.Attend(h, submit, hooks); err != nil {
+		return nil, err
 	}
 	cfg := tilefence.TileServerConfig{
 		Web:    tilefence.Web{Listener: h.conns, Handler: h.handler},
@@ -96,7 +96,7 @@ func newRules(id fence.TileID) (tile.Rules, error) {
 // notified puts the death of another host into the battle's log.
 func (h *host) notified(e route.Event, suspected int) {
 	if e.Kind == route.Died && suspected > 0 {
-		h.meters.log.Put(statuspoller.Event{Kind: statuspoller.KindNote, Owner: h.Contact(),
+		h.meters.Log.Put(statuspoller.Event{Kind: statuspoller.KindNote, Owner: h.Contact(),
 			Text: h.Contact() + " heard that " + e.Member.Contact + " is dead, and goes after " +
 				chaos.Count(suspected, "tile")})
 	}
@@ -108,7 +108,7 @@ func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 	switch err := i.Err; {
 	case err == nil, errors.Is(err, faultinject.ErrKilled), errors.Is(err, fence.ErrLost):
 	case superseded != nil:
-		h.meters.log.Add(statuspoller.KindStoodDown, i.Status.Tile, h.Contact(), superseded.Held,
+		h.meters.Log.Add(statuspoller.KindStoodDown, i.Status.Tile, h.Contact(), superseded.Held,
 			"%s, which held epoch %d, redirected its clients to %s and stood down",
 			h.Contact(), superseded.Held, superseded.Successor.Contact)
 	case errors.Is(err, fence.ErrNotApplied), errors.Is(err, fence.ErrUnknownOutcome),

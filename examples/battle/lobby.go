@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/census"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
-	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait"
 )
@@ -52,26 +50,18 @@ type lobby struct {
 	seats   *match.SeatAllocator
 	handler http.Handler // of the entrance
 
-	waits          *figures.Histogram // of tickets that have got a seat
-	spread, placed atomic.Int64       // sum over the matches that were placed, and their number
-	noSeat, lapsed atomic.Int64       // matches dissolved; tickets whose players did not come
-	killed         atomic.Int64       // workers
-
-	mu      sync.Mutex
-	workers []*matchWorker
-	hired   int
-	graves  []*matchWorker // killed: their goroutines wait for the end
-	stops   []func()       // of supervisors, offers and looks
-	shown   *statuspoller.Lobby
-	book    book
+	census  *census.Census // of the tickets
+	workers *chaos.MatchWorkers
+	stops   []func() // of supervisors, offers and looks
+	shown   atomic.Pointer[statuspoller.Lobby]
 }
 
 // newLobby makes the lobby of a battle. Its queue and its pool of seats are the battle's own, also where servers
 // are shared.
 func (d *deployment) newLobby() (*lobby, error) {
 	name := rand.Text()[:8]
-	l := &lobby{deployment: d, store: d.backends.tickets, pool: matchPool + "-" + name, waits: figures.NewHistogram(),
-		shown: &statuspoller.Lobby{}, book: newBook()}
+	l := &lobby{deployment: d, store: d.backends.tickets, pool: matchPool + "-" + name}
+	l.shown.Store(&statuspoller.Lobby{})
 	// Two teams of two; pairs if nobody else comes for a while.
 	l.queue = match.Queue{Name: "battle-" + name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
 		MaxWait: time.Minute, Room: 2000, Strategy: match.Window{Initial: 100, Growth: 40}}
@@ -82,6 +72,10 @@ func (d *deployment) newLobby() (*lobby, error) {
 	if l.seats, err = match.NewSeatAllocator(l.store, l.pool, seatHold); err != nil {
 		return nil, err
 	}
+	l.census = census.New(l.tickets, l.queue.Name)
+	l.workers = &chaos.MatchWorkers{Store: l.store, Seats: l.seats, Queue: l.queue, Tickets: l.tickets, Start: l.start,
+		Config: match.WorkerConfig{Lease: matchLease, Drain: time.Second,
+			Hooks: match.Hooks{Finished: l.census.Finished}, Logger: l.logger}}
 	l.handler, err = l.entrance()
 	return l, err
 }
@@ -89,13 +83,14 @@ func (d *deployment) newLobby() (*lobby, error) {
 // open starts workers, supervisors and offers.
 func (l *lobby) open() error {
 	for range matchWorkers {
-		if err := l.hire(); err != nil {
+		if err := l.workers.Hire(); err != nil {
 			return err
 		}
 	}
 	for range matchSupervisors {
 		s, err := match.NewSupervisor(l.store, l.seats, []match.Queue{l.queue}, &match.SupervisorConfig{
-			Period: matchPeriod, Hooks: match.Hooks{Finished: l.finished, Reclaimed: l.reclaimed}, Logger: l.logger})
+			Period: matchPeriod, Logger: l.logger,
+			Hooks: match.Hooks{Finished: l.census.Finished, Reclaimed: l.reclaimed}})
 		if err != nil {
 			return err
 		}
@@ -109,7 +104,7 @@ func (l *lobby) open() error {
 func (l *lobby) queueUp(ctx context.Context) error {
 	cfg := l.playing(l.view, l.intents)
 	cfg.Measures, cfg.Delivered = players.NewMeasures(), nil
-	at := l.secure.url("http", l.watchers.Addr().String())
+	at := l.secure.URL("http", l.watchers.Addr().String())
 	return players.QueueUp(ctx, l.options.lobby,
 		players.Entrance{Guests: at + guestPath, Tickets: at + ticketPath, SeatHold: seatHold}, cfg)
 }
@@ -117,18 +112,7 @@ func (l *lobby) queueUp(ctx context.Context) error {
 // close stops what open and hire have started. Workers first: what they have under way they finish, and supervisors
 // finish the rest.
 func (l *lobby) close(ctx context.Context) {
-	l.mu.Lock()
-	workers := append(l.workers, l.graves...)
-	l.workers, l.graves = nil, nil
-	l.mu.Unlock()
-	var all sync.WaitGroup
-	for _, w := range workers {
-		all.Go(func() {
-			w.Line.Bury()
-			w.stop()
-		})
-	}
-	all.Wait()
+	l.workers.Close()
 	l.settle(ctx)
 	for _, stop := range l.stops {
 		stop()
@@ -145,21 +129,22 @@ func (l *lobby) settle(ctx context.Context) {
 	}
 }
 
-// finished is a hook: a match has got its seats, or found none.
-func (l *lobby) finished(i match.FinishInfo) {
-	if i.Err != nil {
-		l.noSeat.Add(1)
-		return
+// report closes the lobby and counts its tickets.
+func (l *lobby) report(ctx context.Context) (*census.Report, error) {
+	l.census.Close()
+	l.close(ctx)
+	r, err := l.census.Report(ctx)
+	if err == nil {
+		r.Killed = l.workers.Deaths()
 	}
-	l.placed.Add(1)
-	l.spread.Add(int64(i.Match.Spread))
+	return r, err
 }
 
 // reclaimed is a hook: a supervisor has looked.
 func (l *lobby) reclaimed(i match.ReclaimInfo) {
-	l.lapsed.Add(int64(i.Lapsed))
+	l.census.Reclaimed(i)
 	if i.Returned+i.Pending > 0 {
-		l.meters.log.Put(statuspoller.Event{Kind: statuspoller.KindNote, Text: fmt.Sprintf(
+		l.meters.Log.Put(statuspoller.Event{Kind: statuspoller.KindNote, Text: fmt.Sprintf(
 			"a match worker is gone: %s of it wait again, %s of it finished", chaos.Count(i.Returned, "ticket"),
 			matches(i.Pending))})
 	}
@@ -197,12 +182,10 @@ func (l *lobby) offer(ctx context.Context) error {
 func (l *lobby) look(ctx context.Context) error {
 	for swept := time.Now(); ; {
 		if s, err := l.status(ctx); err == nil {
-			l.mu.Lock()
-			l.shown = s
-			l.mu.Unlock()
+			l.shown.Store(s)
 		}
 		if time.Since(swept) > match.Kept/10 {
-			_, _, _ = l.sweep(ctx) // tickets that nobody follows are forgotten later
+			_, _, _ = l.census.Sweep(ctx) // tickets that nobody follows are forgotten later
 			swept = time.Now()
 		}
 		if !wait.For(ctx, statuspoller.Every) {
@@ -216,10 +199,11 @@ func (l *lobby) status(ctx context.Context) (*statuspoller.Lobby, error) {
 	if err != nil {
 		return nil, err
 	}
+	placed, noSeat, _ := l.census.Matches()
 	s := &statuspoller.Lobby{Created: d.Created, Waiting: d.Waiting, Matching: d.Claimed + d.Matched, Seated: d.Seated,
-		Cancelled: d.Cancelled, TimedOut: d.TimedOut, Matches: l.placed.Load(), NoSeat: l.noSeat.Load(),
-		Workers: len(l.living()), Killed: l.killed.Load()}
-	w := l.waits.Latency()
+		Cancelled: d.Cancelled, TimedOut: d.TimedOut, Matches: placed, NoSeat: noSeat,
+		Workers: len(l.workers.Living()), Killed: l.workers.Deaths()}
+	w := l.census.Waits.Latency()
 	s.Wait = statuspoller.Latency{P50: w.P50, P99: w.P99, Samples: int(w.Count)}
 	longest, err := l.tickets.List(ctx, l.queue.Name, 1)
 	if err != nil {
@@ -251,13 +235,5 @@ func (l *lobby) shows() *statuspoller.Lobby {
 	if l == nil {
 		return nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.shown
-}
-
-// seat is one seat of a tile.
-type seat struct {
-	tile   fence.TileID
-	number int
+	return l.shown.Load()
 }

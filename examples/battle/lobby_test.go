@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission/gatewayws"
-	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/matchhttp"
-	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/internal/benchmark/census"
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -149,6 +149,7 @@ func TestLobbyFromTheEntranceToTheSeat(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, r.Why)
 	assert.Equal(t, []uint64{4, 2, 1, 1, 0}, []uint64{r.Created, r.Seated, r.Cancelled, r.Waiting, r.TimedOut})
+	require.ErrorIs(t, (&measure.Report{Converged: true, Lobby: &census.Report{Why: "x"}}).Verdict(), census.ErrLobby)
 	_, status = zoe.ask("PUT", "late", `{"rating":1500}`)
 	assert.Equal(t, http.StatusServiceUnavailable, status, "the battle is over")
 }
@@ -194,7 +195,8 @@ func TestASeatThatIsNotTakenGoesBack(t *testing.T) {
 		s, err := d.lobby.tickets.Status(t.Context(), d.lobby.queue.Name, "ann")
 		return err == nil && s.Assignment != nil && s.Assignment.TakeBy.UnixMilli() > first.TakeBy
 	}, time.Minute, 20*time.Millisecond, "it never got another seat")
-	assert.Positive(t, d.lobby.lapsed.Load())
+	_, _, lapsed := d.lobby.census.Matches()
+	assert.Positive(t, lapsed)
 }
 
 // TestAMatchWorkerDies with tickets claimed, or with a match recorded: they have their seats within its lease and a
@@ -206,10 +208,10 @@ func TestAMatchWorkerDies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, v := enter(t, "-chaos", "-chaos-every", "1h")
-			for _, w := range d.lobby.living()[1:] {
-				d.lobby.kill(w, after) // with empty hands: nobody has come yet
+			for _, w := range d.lobby.workers.Living()[1:] {
+				d.lobby.workers.Kill(w, after) // with empty hands: nobody has come yet
 			}
-			w := d.lobby.living()[0]
+			w := d.lobby.workers.Living()[0]
 			w.DieAfter(after)
 			players := map[string]visitor{} // enough for a match at once
 			for _, name := range []string{"ann", "bob", "eve", "joe"} {
@@ -218,52 +220,18 @@ func TestAMatchWorkerDies(t *testing.T) {
 				require.Equal(t, http.StatusOK, status)
 			}
 			waittest.Until(t, func() bool { return w.Line.Is(faultinject.Dead) }, time.Minute, time.Millisecond)
-			d.lobby.kill(w, after)
+			d.lobby.workers.Kill(w, after)
 			died, hands := w.Died()
 			require.NotEmpty(t, hands)
-			require.NoError(t, d.lobby.hire())
+			require.NoError(t, d.lobby.workers.Hire())
 			for name, p := range players {
 				p.await(name, "seated")
 			}
 			t.Logf("seated %v after the death", time.Since(died))
 			assert.Greater(t, time.Since(died), matchLease-matchLease/3, "not before its lease has ended")
-			assert.True(t, d.lobby.free(t.Context(), w))
+			assert.True(t, d.lobby.workers.Free(t.Context(), w))
 		})
 	}
-}
-
-// TestTheCensusFindsWhatIsLost: tickets that the store forgets, counts that differ, seats that two tickets have.
-func TestTheCensusFindsWhatIsLost(t *testing.T) {
-	t.Parallel()
-	d, v := enter(t)
-	_, status := v.as("ann").ask("PUT", "ann", `{"rating":1500}`)
-	require.Equal(t, http.StatusOK, status)
-	require.Empty(t, (&lobbyReport{}).differs(nil, nil, match.Depth{}))
-	r := lobbyReport{Created: 1, Seated: 1}
-	assert.Contains(t, r.differs(map[match.State]uint64{match.Seated: 1}, nil, match.Depth{Created: 1, Waiting: 1}),
-		"the store counts")
-	r.Cancelled = 1
-	assert.Contains(t, r.differs(nil, nil, match.Depth{}), "1 were created, 1 seated + 1 cancelled")
-	assert.Contains(t, r.differs(map[match.State]uint64{match.Matched: 1}, nil, match.Depth{}), "1 matched")
-	require.ErrorIs(t, (&report{Converged: true, Lobby: &lobbyReport{Why: "x"}}).verdict(), errLobby)
-
-	a := &match.Assignment{Tile: d.world[0], Seats: map[string][]int{"ann": {0, 1}, "bob": {1}}}
-	require.NoError(t, d.lobby.book.sit("ann", a))
-	require.NoError(t, d.lobby.book.sit("ann", a), "a player who comes again")
-	require.ErrorIs(t, d.lobby.book.sit("bob", a), errLobby)
-	require.NotNil(t, d.lobby.book.rise("ann"))
-	require.NoError(t, d.lobby.book.sit("bob", a))
-
-	empty, err := match.NewLobby(memmatch.New(), d.lobby.queue)
-	require.NoError(t, err)
-	forgetful := &lobby{deployment: d, tickets: empty, queue: d.lobby.queue, book: newBook()}
-	forgetful.book.open["ann"] = &entry{confirmed: true}
-	forgetful.book.open["bob"] = &entry{} // its answer was lost, and it was never created
-	forgetful.waits = d.lobby.waits
-	forgetful.book.created = 1
-	got, err := forgetful.report(t.Context())
-	require.NoError(t, err)
-	assert.Contains(t, got.Why, "1 tickets were created and are unknown: [ann]")
 }
 
 // enterWith connects to the gateway with a token.
@@ -352,9 +320,7 @@ func TestNobodyTakesAGuestsPlace(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	waittest.Until(t, func() bool {
-		d.lobby.book.mu.Lock()
-		defer d.lobby.book.mu.Unlock()
-		return d.lobby.book.taken["ann"] != nil
+		return d.lobby.census.Sits("ann")
 	}, time.Minute, 10*time.Millisecond, "she never sat")
 	steal(eve, http.StatusNotFound, "her seat")
 	refusedAtTheGateway(t, d, eve.guest.Token)

@@ -36,7 +36,7 @@ func deploy(t *testing.T, args ...string) *deployment {
 		if t.Failed() {
 			t.Log(logged)
 		}
-		for _, e := range d.meters.log.After(0) {
+		for _, e := range d.meters.Log.After(0) {
 			if t.Failed() {
 				t.Log(time.UnixMilli(e.At), e.Text)
 			}
@@ -77,7 +77,7 @@ func TestMembersHearOfADeath(t *testing.T) {
 	d.logger.Info("test", "kills", killed.Contact())
 	d.hosts.kill(killed)
 	waittest.Until(t, func() bool {
-		for _, e := range d.meters.log.After(0) {
+		for _, e := range d.meters.Log.After(0) {
 			if strings.Contains(e.Text, "heard that "+killed.Contact()+" is dead, and goes after ") {
 				return true
 			}

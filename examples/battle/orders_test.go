@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/tile"
 )
 
 func TestCutsAreWindows(t *testing.T) {
-	p := &plan{options: &options{}, meters: newMeters()}
+	p := &plan{options: &options{}, meters: measure.NewMeters()}
 	var err error
 	p.registry, p.metrics, err = newMetrics()
 	require.NoError(t, err)
@@ -24,8 +25,8 @@ func TestCutsAreWindows(t *testing.T) {
 	for range 3 {
 		hooks.Ticked(tile.TickInfo{})
 	}
-	p.meters.lateness.Record(time.Second)
-	p.meters.players.Outcomes.Add("applied")
+	p.meters.Hooks("ann:1").Ticked(tile.TickInfo{Late: time.Second})
+	p.meters.Players.Outcomes.Add("applied")
 	var out bytes.Buffer
 	require.NoError(t, figures.Obey(strings.NewReader("cut\ncut\n"), &out, p.cut))
 	var first, second figures.Set

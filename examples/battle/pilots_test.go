@@ -2,13 +2,12 @@ package main
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -22,28 +21,24 @@ func TestPilots(t *testing.T) {
 	ctx, over := context.WithCancel(t.Context())
 	played := make(chan error, 1)
 	go func() { played <- f.Run(ctx, ctx) }()
-	waittest.Until(t, func() bool { return d.pilot.status().Running > 0 }, time.Minute, 10*time.Millisecond)
-	d.pilot.mu.Lock()
-	w := d.pilot.workers[0]
-	d.pilot.mu.Unlock()
-	waittest.Until(t, func() bool { // a worker counts a request before its call has begun
-		d.pilot.mu.Lock()
-		defer d.pilot.mu.Unlock()
-		return slices.Contains(slices.Collect(maps.Values(d.pilot.calls)), w.line)
+	var kill *chaos.Injection
+	breaker, workers := d.newChaos(), d.pilot.Status().Workers
+	waittest.Until(t, func() bool { // once a worker is at a request
+		kill, err = d.pilot.WorkerKilled().Choose(t.Context(), breaker)
+		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	lost := d.pilot.kill(w)
-	require.NotEmpty(t, lost)
-	waittest.Until(t, func() bool { return d.pilot.over(lost) }, time.Minute, 10*time.Millisecond)
+	require.NoError(t, kill.Inject(t.Context()))
+	require.NoError(t, kill.Repair(t.Context())) // when what it was at is over
 	waittest.Until(t, func() bool {
-		s := d.pilot.status()
+		s := d.pilot.Status()
 		return s.Applied > 5 && s.Billed > 5 && s.Tokens > 5
 	}, time.Minute, 10*time.Millisecond)
-	s := d.pilot.status()
-	require.Equal(t, []int{4, planWorkers - 1, 1}, []int{s.Ships, s.Workers, s.Killed})
+	s := d.pilot.Status()
+	require.Equal(t, []int{4, workers, 1}, []int{s.Ships, s.Workers, s.Killed})
 	require.Zero(t, s.Dead)
 	for i, status := range d.poller.Status().Tiles { // while calls are under way: ticks follow each other
 		waittest.Until(t, func() bool {
-			return d.pilot.status().Running > 0 && d.poller.Status().Tiles[i].Tick >= status.Tick+20
+			return d.pilot.Status().Running > 0 && d.poller.Status().Tiles[i].Tick >= status.Tick+20
 		}, time.Minute, 10*time.Millisecond, status.Tile)
 	}
 	over()

@@ -8,7 +8,9 @@ import (
 
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/pilots"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -50,15 +52,15 @@ func (p *plan) credentials(address, actor string) (string, players.TokenFunc) {
 func (p *plan) playing(relayURL, gatewayURL string) *players.Config {
 	o := p.options
 	return &players.Config{Relay: relayURL, Gateway: gatewayURL, Tick: o.tick, Seed: o.seed, DrawEvery: o.drawEvery,
-		DealLater: o.dealLater, HTTP: p.secure.player(), Credentials: p.credentials, Owner: p.ownerState,
-		Delivered: p.meters.tracker.Delivered, Fail: p.fail,
+		DealLater: o.dealLater, HTTP: p.secure.Player(), Credentials: p.credentials, Owner: p.ownerState,
+		Delivered: p.meters.Tracker.Delivered, Fail: p.fail,
 		Failed:   func(ctx context.Context) bool { return failed(ctx) != nil },
-		Measures: p.meters.players, Logger: p.logger}
+		Measures: p.meters.Players, Logger: p.logger}
 }
 
 // newFleet makes the bots of this process.
 func (p *plan) newFleet(relayURL, gatewayURL string) (*players.Fleet, error) {
-	p.wantFiles(2 * p.options.clients)
+	players.WantFiles(p.errs, 2*p.options.clients)
 	f, err := players.New(p.options.clients, p.world, p.playing(relayURL, gatewayURL))
 	if err == nil {
 		p.fleet.Store(f) // the page reads it while the battle begins
@@ -72,5 +74,22 @@ func (p *plan) ownerState(ctx context.Context, id fence.TileID) (players.OwnerSt
 	if err != nil {
 		return players.OwnerState{}, err
 	}
-	return players.ReadState(ctx, p.secure.actor(), p.secure.url("http", o.Contact), id)
+	return players.ReadState(ctx, p.secure.Actor(), p.secure.URL("http", o.Contact), id)
+}
+
+// newPilots makes planners for some ships of each tile, whose bots fly them too.
+func (d *deployment) newPilots() *pilots.Pilots {
+	ships := map[fence.TileID][]string{}
+	for i := range min(d.options.pilots*len(d.world), d.options.clients) {
+		id := d.world[i%len(d.world)]
+		ships[id] = append(ships[id], players.Name(i))
+	}
+	return pilots.New(&pilots.Config{Tiles: d.world, Ships: ships, Seed: d.options.seed, Store: d.backends.plans,
+		Log: d.backends.Log, Owner: d.hosts.serving, Start: d.start, Fail: d.fail, Logger: d.logger,
+		Hosts: func() (all []chaos.Host) {
+			for _, h := range d.hosts.all() {
+				all = append(all, h)
+			}
+			return all
+		}})
 }

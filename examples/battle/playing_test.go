@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
@@ -92,7 +93,7 @@ func (p *playing) takeOver(t *testing.T, tile fence.TileID) {
 }
 
 // end ends the battle as SIGTERM does.
-func (p *playing) end(t *testing.T) (r report) {
+func (p *playing) end(t *testing.T) (r measure.Report) {
 	t.Helper()
 	p.stop()
 	p.await(t)

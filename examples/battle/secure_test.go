@@ -46,9 +46,9 @@ func TestSecureBattle(t *testing.T) {
 		t.Parallel()
 		d := deploy(t, "-secure", "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-lobby", "4")
 		plain := func(address string) string { return strings.Replace(address, "wss://", "ws://", 1) }
-		web := d.secure.players
+		web := d.secure.Player()
 		stranger := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-			RootCAs: d.secure.authority.Client().RootCAs, MinVersion: tls.VersionTLS13}}}
+			RootCAs: d.secure.Certificates().Client().RootCAs, MinVersion: tls.VersionTLS13}}}
 		t.Cleanup(stranger.CloseIdleConnections)
 
 		_, err := relayclient.Dial(t.Context(), plain(d.view), nil)

@@ -7,26 +7,25 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tilefence/tilefence"
-	"github.com/tilefence/tilefence/admission"
-	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/examples/battle/spectator"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
+	"github.com/tilefence/tilefence/internal/benchmark/pilots"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
+	"github.com/tilefence/tilefence/internal/certs"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/relay/viewcache"
-	"github.com/tilefence/tilefence/tile"
 )
 
 // Where the WebSockets are.
@@ -40,7 +39,7 @@ type plan struct {
 	options  *options
 	backends *backends
 	world    []fence.TileID
-	meters   *meters
+	meters   *measure.Meters
 	registry *prometheus.Registry
 	metrics  *prommetrics.Metrics // the library's, in registry
 	logger   *slog.Logger
@@ -48,11 +47,12 @@ type plan struct {
 	errs     io.Writer   // for the person who watches
 	fail     func(error) // ends the battle
 
-	secure    *secured               // nil: nothing is encrypted
+	secure    *certs.Transport       // nil: nothing is encrypted
+	control   http.Handler           // page, buttons, figures and health, if they are not at the players' doors
 	decisions *tilefence.DecisionLog // nil: they are not logged
 
 	lobby *lobby                        // of this process, or nil
-	pilot *pilots                       // the same
+	pilot *pilots.Pilots                // the same
 	chaos *chaos.Runner                 // the same
 	fleet atomic.Pointer[players.Fleet] // the same
 
@@ -73,9 +73,9 @@ func newPlan(
 	if err != nil {
 		return nil, nil, err
 	}
-	var secure *secured
+	var secure *certs.Transport
 	if o.secure {
-		if secure, err = newSecured(o.certificates); err != nil {
+		if secure, err = certs.NewTransport(o.certificates); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -89,7 +89,7 @@ func newPlan(
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &plan{options: o, backends: b, world: world, meters: newMeters(), logger: logger, dir: dir, errs: errs,
+	p := &plan{options: o, backends: b, world: world, meters: measure.NewMeters(), logger: logger, dir: dir, errs: errs,
 		secure: secure, registry: registry, metrics: metrics}
 	if o.trace != "" {
 		if p.decisions, err = tilefence.CreateDecisionLog(o.trace); err != nil {
@@ -183,10 +183,10 @@ func (p *plan) newRelay(l net.Listener, t *statuspoller.Poller) (*tilefence.Rela
 		return nil, err
 	}
 	if p.secure != nil {
-		p.secure.control = page
+		p.control = page
 	}
 	cfg := tilefence.RelayServerConfig{
-		TLS: p.secure.doors(), Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
+		TLS: p.secure.Doors(), Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
 			page.Handle(viewPath, own)
 			page.Handle("GET /livez", tilefence.LiveHandler(p.parts...))
 			page.Handle("GET /readyz", tilefence.ReadyHandler(p.parts...))
@@ -227,48 +227,4 @@ func (p *plan) page(t *statuspoller.Poller) (*http.ServeMux, error) {
 	}
 	mux.Handle("/", spectator.Handler(w, t))
 	return mux, nil
-}
-
-// newGateway makes the gateway, which serves its figures too.
-func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
-	ledger, err := admission.New(p.backends.Ledger, nil)
-	if err != nil {
-		return nil, err
-	}
-	enter := func(ctx context.Context, who session.Identity) error {
-		if p.lobby != nil && !strings.HasPrefix(who.Actor, players.Prefix) { // a player from the lobby takes the seat
-			if err := p.lobby.sit(ctx, who.Value); err != nil {
-				return err
-			}
-		}
-		return welcome(ctx, ledger, who.Actor)
-	}
-	doors := http.NewServeMux()
-	control := doors
-	if p.secure != nil {
-		control = http.NewServeMux()
-		if p.options.command != "" { // else the page of this process's relay has the same figures
-			p.secure.control = control
-		}
-	}
-	cfg := tilefence.GatewayServerConfig{
-		TLS: p.secure.doors(), Web: tilefence.Web{Listener: l, Handler: func(own http.Handler) http.Handler {
-			control.Handle("GET /metrics", p.metricsHandler())
-			control.Handle("GET /livez", tilefence.LiveHandler(p.parts...))
-			control.Handle("GET /readyz", tilefence.ReadyHandler(p.parts...))
-			doors.Handle(intentPath, own)
-			return doors
-		}},
-		Gateway:    admission.GatewayConfig{CheckMove: checkMove},
-		Reconciler: admission.ReconcilerConfig{RememberFor: tile.DefaultRememberFor},
-		// The page, which is on another port, may take a seat. No cookie says who a player is.
-		// Thousands may come at once, and the ledger writes something for each.
-		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter,
-			Sessions: session.Limits{Timeout: time.Minute}}, DecisionLog: p.decisions, Logger: p.logger}
-	p.metrics.Gateway(&cfg)
-	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
-	if err == nil {
-		p.meters.gateway.Store(s)
-	}
-	return s, err
 }

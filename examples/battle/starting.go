@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/internal/certs"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
@@ -21,7 +22,7 @@ var errStopped = errors.New("told to stop before every back end had answered")
 // awaitBackends opens the back ends, and answers the probes of this process meanwhile. errs takes what it waits for,
 // whether or not the rest is logged.
 func awaitBackends(
-	ctx context.Context, o *options, secure *secured, rebuilds viewcache.Hooks, dir string, logger *slog.Logger,
+	ctx context.Context, o *options, secure *certs.Transport, rebuilds viewcache.Hooks, dir string, logger *slog.Logger,
 	errs io.Writer,
 ) (*backends, error) {
 	start := &tilefence.Starting{Logger: slog.New(slog.NewTextHandler(errs, nil))}
@@ -38,7 +39,7 @@ func awaitBackends(
 }
 
 // answerProbes has h answer until stop is called, where this process answers probes once it has begun.
-func (o *options) answerProbes(h http.Handler, secure *secured, logger *slog.Logger) (stop func(), err error) {
+func (o *options) answerProbes(h http.Handler, secure *certs.Transport, logger *slog.Logger) (stop func(), err error) {
 	address := o.listen
 	switch o.command {
 	case "bridge", "checkpointer", "bots": // they have no address
@@ -58,9 +59,9 @@ func (o *options) answerProbes(h http.Handler, secure *secured, logger *slog.Log
 	switch {
 	case secure == nil:
 	case o.command == "tile":
-		l = tls.NewListener(l, secure.inside())
+		l = tls.NewListener(l, secure.Inside())
 	default:
-		l = tls.NewListener(l, secure.doors())
+		l = tls.NewListener(l, secure.Doors())
 	}
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ErrorLog: sampled.HTTP(logger)}
 	ended := make(chan struct{})

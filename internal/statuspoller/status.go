@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 )
 
 // Status is the servers' side of the story at one instant. Rates are per second, averaged as the server
@@ -262,4 +263,26 @@ func (l *Log) After(id uint64) []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.events[len(l.events)-int(min(l.last-min(id, l.last), uint64(len(l.events)))):])
+}
+
+// ChaosOf is what the page shows of a runner.
+func ChaosOf(r *chaos.Runner, seed uint64) *Chaos {
+	now, faults := r.Now()
+	s := &Chaos{Seed: seed, Faults: faults}
+	for _, system := range r.Systems() {
+		s.Systems = append(s.Systems, System(system))
+	}
+	if now == nil {
+		return s
+	}
+	s.Fault = &Fault{ID: now.ID, Kind: now.Title, Means: now.Means, Host: now.Host, System: now.System,
+		Node: now.Node, Suffer: now.Tiles, Began: now.Began.UnixMilli(), Lasts: now.Lasts.Milliseconds(),
+		Recovery: float64(now.Recovery.Microseconds()) / 1000, Summary: now.Summary}
+	if !now.Healed.IsZero() {
+		s.Fault.Healed = now.Healed.UnixMilli()
+	}
+	if !now.Ended.IsZero() {
+		s.Fault.Over = now.Ended.UnixMilli()
+	}
+	return s
 }

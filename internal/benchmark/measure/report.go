@@ -1,23 +1,26 @@
-package main
+package measure
 
 import (
-	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/tilefence/tilefence/internal/benchmark/census"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 )
 
-// report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
+// ErrNotConverged is a battle after which some client did not see what the owners decided.
+var ErrNotConverged = errors.New("the views did not converge")
+
+// Report is what a battle measured. Latencies are in milliseconds; commit-to-client is from the store's
 // clock at the commit to the client's after folding, on one machine.
-type report struct {
+type Report struct {
 	Stack   string  `json:"stack"`
 	Tiles   int     `json:"tiles"`
 	Clients int     `json:"clients"`
@@ -49,35 +52,29 @@ type report struct {
 	Servers statuspoller.Totals   `json:"servers"` // the library's metrics
 	Routing *statuspoller.Routing `json:"routing,omitempty"`
 
-	Lobby   *lobbyReport  `json:"lobby,omitempty"`
-	Chaos   *chaos.Report `json:"chaos,omitempty"`
-	Audited int           `json:"cards_audited,omitempty"` // in the ledger with the outcome told
+	Lobby   *census.Report `json:"lobby,omitempty"`
+	Chaos   *chaos.Report  `json:"chaos,omitempty"`
+	Audited int            `json:"cards_audited,omitempty"` // in the ledger with the outcome told
 
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
 }
 
-// played takes how the battle ended for the bots.
-func (r *report) played(end players.Result) {
+// Ended takes how the battle ended for the bots.
+func (r *Report) Ended(end players.Result) {
 	r.Seconds, r.Converged, r.Why = end.Played.Seconds(), end.Converged, end.Why
 }
 
-func newReport(p *plan) *report {
-	return &report{Stack: cmp.Or(p.options.command, p.options.stack), Tiles: len(p.world), Clients: p.options.clients,
-		TickMs: float64(p.options.tick) / float64(time.Millisecond)}
-}
-
-// fill takes the figures of one process.
-func (r *report) fill(p *plan) (err error) {
-	m := p.meters
-	r.CommitLatency, r.CommitToClient = m.commitLatency.Latency(), m.players.Latency.Latency()
+// Fill takes the figures of one process: what it has measured, its bots, if it has any, and the library's metrics.
+func (r *Report) Fill(m *Meters, f *players.Fleet, servers statuspoller.Totals) {
+	r.CommitLatency, r.CommitToClient = m.commitLatency.Latency(), m.Players.Latency.Latency()
 	r.TickLatency, r.SnapshotEncode = m.tickLatency.Latency(), m.encodeLatency.Latency()
-	r.TickLateness, r.OrderLatency = m.lateness.Latency(), m.players.OrderLatency.Latency()
-	r.ClientFrames, r.Joined = m.players.Frames.Load(), m.players.Joined.Load()
-	r.Moves, r.MovesFailed = m.players.Moves.Load(), m.players.MovesFailed.Load()
-	r.Cards = m.players.Cards.Load()
-	r.Ledger, r.Routing = m.players.Outcomes.Counts(), m.routing()
-	if f := p.fleet.Load(); f != nil {
+	r.TickLateness, r.OrderLatency = m.lateness.Latency(), m.Players.OrderLatency.Latency()
+	r.ClientFrames, r.Joined = m.Players.Frames.Load(), m.Players.Joined.Load()
+	r.Moves, r.MovesFailed = m.Players.Moves.Load(), m.Players.MovesFailed.Load()
+	r.Cards = m.Players.Cards.Load()
+	r.Ledger, r.Routing = m.Players.Outcomes.Counts(), m.Routing()
+	if f != nil {
 		s := f.Stats()
 		r.GapsClient, r.RepairsClient, r.ClientBytes = s.Gaps, s.Repaired, s.Bytes
 		r.ClientSyncs, r.ClientResyncs, r.ClientCorrupt = s.Syncs, s.Resyncs, s.Corrupt
@@ -85,12 +82,11 @@ func (r *report) fill(p *plan) (err error) {
 	if r.ClientFrames > 0 {
 		r.BytesPerClientTick = float64(r.ClientBytes) / float64(r.ClientFrames)
 	}
-	r.Servers, err = p.totals()
-	return err
+	r.Servers = servers
 }
 
-// write prints the report for a person or for a program.
-func (r *report) write(form string, out io.Writer) error {
+// Write prints the report for a person or for a program.
+func (r *Report) Write(form string, out io.Writer) error {
 	switch form {
 	case "none":
 		return nil
@@ -126,7 +122,7 @@ func (r *report) write(form string, out io.Writer) error {
 		line("routing", "%s", r.Routing)
 	}
 	if r.Lobby != nil {
-		r.Lobby.write(line)
+		r.Lobby.Write(line)
 	}
 	if r.Chaos != nil {
 		line("audit", "%d cards have in the ledger the outcome their players were told, and cost that once", r.Audited)
@@ -140,13 +136,13 @@ func (r *report) write(form string, out io.Writer) error {
 	return nil
 }
 
-// verdict is nil for a battle that ended as it must.
-func (r *report) verdict() error {
+// Verdict is nil for a battle that ended as it must.
+func (r *Report) Verdict() error {
 	switch {
 	case !r.Converged:
-		return errNotConverged
+		return ErrNotConverged
 	case r.Lobby != nil && r.Lobby.Why != "":
-		return fmt.Errorf("%w: %s", errLobby, r.Lobby.Why)
+		return fmt.Errorf("%w: %s", census.ErrLobby, r.Lobby.Why)
 	}
 	return nil
 }
@@ -161,4 +157,18 @@ func outcomeList(m map[string]int64) string {
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, ", ")
+}
+
+// Cut is what a process has counted so far, as its report has it, and the histograms since the last cut, so that a
+// harness can leave out a warm-up.
+func (r *Report) Cut(m *Meters) (figures.Set, error) {
+	text, err := json.Marshal(r)
+	var flat map[string]any
+	if err = errors.Join(err, json.Unmarshal(text, &flat)); err != nil {
+		return figures.Set{}, err
+	}
+	return figures.Set{Counters: figures.Flatten(flat), Histograms: map[string]figures.Sample{
+		"commit": m.commitLatency.Cut(), "commit_to_client": m.Players.Latency.Cut(), "lateness": m.lateness.Cut(),
+		"tick": m.tickLatency.Cut(), "encode": m.encodeLatency.Cut(), "order": m.Players.OrderLatency.Cut(),
+	}}, nil
 }

@@ -1,4 +1,4 @@
-package main
+package devstack
 
 import (
 	"context"
@@ -10,20 +10,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
-
-	"github.com/tilefence/tilefence/internal/devstack"
 )
 
-// startPrometheus starts a Prometheus that reads the figures of the page at an address each second, and returns its
-// URL. It ends with the stack. errors.Is finds exec.ErrNotFound if it is not installed.
-func startPrometheus(ctx context.Context, stack *devstack.Stack, page, dir string) (string, error) {
+// StartPrometheus starts a Prometheus that reads GET /metrics of an address each second, and returns its URL. It keeps
+// its files in dir, and ends with the stack. errors.Is finds exec.ErrNotFound if it is not installed.
+func (s *Stack) StartPrometheus(ctx context.Context, page, dir string) (string, error) {
 	program, err := exec.LookPath("prometheus")
 	if err != nil {
 		return "", err
 	}
 	config := filepath.Join(dir, "prometheus.yml")
 	text := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n"+
-		"- {job_name: battle, static_configs: [{targets: ['%s']}]}\n", page)
+		"- {job_name: tilefence, static_configs: [{targets: ['%s']}]}\n", page)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return "", err
 	}
@@ -36,7 +34,7 @@ func startPrometheus(ctx context.Context, stack *devstack.Stack, page, dir strin
 		return "", err
 	}
 	url := "http://" + address
-	_, err = stack.Launch(ctx, devstack.Program{Name: "prometheus", Addr: address, Path: program,
+	_, err = s.Launch(ctx, Program{Name: "prometheus", Addr: address, Path: program,
 		Args: []string{"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "prometheus"),
 			"--web.listen-address=" + address},
 		Ready: func(ctx context.Context, _ int) error {
@@ -57,26 +55,4 @@ func startPrometheus(ctx context.Context, stack *devstack.Stack, page, dir strin
 			return nil
 		}})
 	return url, err
-}
-
-// observe starts Prometheus beside servers that this process has started, where it is installed.
-func (d *deployment) observe() error {
-	stack := d.backends.stack
-	switch {
-	case stack == nil:
-		return nil
-	case d.secure != nil:
-		d.say("Prometheus is not started: the figures of a secure battle are not for every program\n")
-		return nil
-	}
-	url, err := startPrometheus(context.Background(), stack, d.page.Addr().String(), d.dir)
-	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		d.say("Prometheus is not started: it is not installed (on Debian, apt-get install prometheus)\n")
-	case err != nil:
-		return err
-	default:
-		d.say("  Prometheus:        %s/\n\n", url)
-	}
-	return nil
 }

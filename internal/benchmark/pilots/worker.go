@@ -1,4 +1,4 @@
-package main
+package pilots
 
 import (
 	"context"
@@ -22,16 +22,16 @@ type planWorker struct {
 }
 
 // hire starts a worker.
-func (p *pilots) hire() error {
+func (p *Pilots) hire() error {
 	w := &planWorker{line: faultinject.New()}
 	planner := standin.New(&standin.Config{Shortest: planShortest, Longest: planLongest, Think: p.think})
 	var err error
-	w.Worker, err = slow.NewWorker(w.line.Plans(p.backends.plans), &shownPlanner{planner, p, w.line},
-		&slow.WorkerConfig{Lease: planLease, DrainTimeout: planLongest + time.Second, Logger: p.logger})
+	w.Worker, err = slow.NewWorker(w.line.Plans(p.Store), &shownPlanner{planner, p, w.line},
+		&slow.WorkerConfig{Lease: planLease, DrainTimeout: planLongest + time.Second, Logger: p.Logger})
 	if err != nil {
 		return err
 	}
-	w.stop = p.start(func(ctx context.Context) error {
+	w.stop = p.Start(func(ctx context.Context) error {
 		if err := w.Run(ctx); err != nil && !errors.Is(err, slow.ErrDrained) {
 			return err
 		}
@@ -45,7 +45,7 @@ func (p *pilots) hire() error {
 
 // think is the slow function, once it has taken its time: it reads the tile as it is now, and steps where a bot of the
 // game without cards would.
-func (p *pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
+func (p *Pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
 	ground, err := region.Of(r.Tile)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (p *pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
 		return nil, err
 	}
 	habits := &game.BotConfig{MoveChance: 1, FirstDraw: 1 << 40}
-	order, acts := game.NewBot(r.Entity, ground, p.options.seed, habits).Decide(view, view.Tick())
+	order, acts := game.NewBot(r.Entity, ground, p.Seed, habits).Decide(view, view.Tick())
 	if !acts || order.Kind != game.Move {
 		return nil, slow.ErrNoSubject // the ship is gone, or has no room
 	}
@@ -63,12 +63,12 @@ func (p *pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
 }
 
 // viewOf reads a tile from the store.
-func (p *pilots) viewOf(ctx context.Context, id fence.TileID, ground game.Ground) (*game.View, error) {
+func (p *Pilots) viewOf(ctx context.Context, id fence.TileID, ground game.Ground) (*game.View, error) {
 	view, err := game.NewView(ground)
 	if err != nil {
 		return nil, err
 	}
-	history, err := stream.Recover(ctx, p.backends.Log, id)
+	history, err := stream.Recover(ctx, p.Log, id)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (p *pilots) viewOf(ctx context.Context, id fence.TileID, ground game.Ground
 // shownPlanner is a planner of which the page shows what it is at. In a worker that was killed no call returns.
 type shownPlanner struct {
 	slow.Planner
-	*pilots
+	*Pilots
 	line *faultinject.Line
 }
 

@@ -1,16 +1,19 @@
-package main
+// Package pilots has planners fly some of the battle's ships: a load of requests to package plan whose calls take
+// seconds, and what a planner that dies with calls in hand must leave behind.
+package pilots
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
@@ -27,16 +30,30 @@ const (
 	planLongest  = 5 * time.Second
 )
 
-// pilots are planners that fly some of the bots' ships along with their bots: whenever a ship has no plan under way its
+// Config is what pilots know of a deployment. All of it is required.
+type Config struct {
+	Tiles  []fence.TileID
+	Ships  map[fence.TileID][]string // of each tile, actors that have a planner
+	Seed   uint64                    // of the planners' decisions
+	Store  slow.Store
+	Log    stream.Log
+	Hosts  func() []chaos.Host
+	Owner  func(fence.TileID) chaos.Host                   // the host that serves a tile; nil: none does
+	Start  func(func(context.Context) error) (stop func()) // runs beside the servers; an error ends the battle
+	Fail   func(error)                                     // ends the battle
+	Logger *slog.Logger
+}
+
+// Pilots are planners that fly some of the bots' ships along with their bots: whenever a ship has no plan under way its
 // tile asks for one, and the ship flies on as its bot says. A plan is a step that the tile takes as it takes any order.
-type pilots struct {
-	*deployment
-	ships map[fence.TileID][]string // actors that have a planner
+// A nil value flies none.
+type Pilots struct {
+	*Config
 
 	resting atomic.Bool // no more is asked
 
 	mu      sync.Mutex
-	desks   map[*host]*slow.Desk
+	desks   map[chaos.Host]*slow.Desk
 	stops   []func()
 	workers []*planWorker
 	graves  []*planWorker
@@ -46,33 +63,31 @@ type pilots struct {
 	tokens  int64
 }
 
-func (d *deployment) newPilots() *pilots {
-	p := &pilots{deployment: d, ships: map[fence.TileID][]string{}, desks: map[*host]*slow.Desk{},
-		calls: map[string]*faultinject.Line{}, bill: map[string]int64{}}
-	for i := range min(d.options.pilots*len(d.world), d.options.clients) {
-		id := d.world[i%len(d.world)]
-		p.ships[id] = append(p.ships[id], players.Name(i))
-	}
-	return p
+// New returns pilots that do not fly yet.
+func New(cfg *Config) *Pilots {
+	return &Pilots{Config: cfg, desks: map[chaos.Host]*slow.Desk{}, calls: map[string]*faultinject.Line{},
+		bill: map[string]int64{}}
 }
 
-// open starts the workers, and the billing of what they use.
-func (p *pilots) open() error {
+// Open starts the workers, and the billing of what they use.
+func (p *Pilots) Open() error {
 	for range planWorkers {
 		if err := p.hire(); err != nil {
 			return err
 		}
 	}
-	p.metrics.Plan(p.backends.plans)
-	b, err := slow.NewBiller(p.backends.plans, p, &slow.BillerConfig{Logger: p.logger})
+	b, err := slow.NewBiller(p.Store, p, &slow.BillerConfig{Logger: p.Logger})
 	if err == nil {
-		p.stops = append(p.stops, p.start(b.Run))
+		p.stops = append(p.stops, p.Start(b.Run))
 	}
 	return err
 }
 
-// close stops workers, desks and billing, after the hosts.
-func (p *pilots) close() {
+// Close stops workers, desks and billing, after the hosts.
+func (p *Pilots) Close() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	all := append(p.workers, p.graves...)
 	stops := p.stops
@@ -86,11 +101,15 @@ func (p *pilots) close() {
 	}
 }
 
-// attend gives a host a desk, and its tiles' hooks to the desk. In each tick a tile asks for the ships that have no
-// plan.
-func (p *pilots) attend(h *host, hooks tile.Hooks) (tile.Hooks, error) {
-	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) { return h.Host().Submit(ctx, in) }
-	d, err := slow.NewDesk(p.backends.plans, submit, &slow.DeskConfig{Logger: p.logger})
+// Attend gives a host, to which submit gives intents, a desk, and its tiles' hooks to the desk. In each tick a tile
+// asks for the ships that have no plan.
+func (p *Pilots) Attend(
+	h chaos.Host, submit func(context.Context, tile.Intent) (stream.Outcome, error), hooks tile.Hooks,
+) (tile.Hooks, error) {
+	if p == nil {
+		return hooks, nil
+	}
+	d, err := slow.NewDesk(p.Store, submit, &slow.DeskConfig{Logger: p.Logger})
 	if err != nil {
 		return hooks, err
 	}
@@ -100,32 +119,32 @@ func (p *pilots) attend(h *host, hooks tile.Hooks) (tile.Hooks, error) {
 		if p.resting.Load() {
 			return
 		}
-		for n, ship := range p.ships[i.Tile] {
+		for n, ship := range p.Ships[i.Tile] {
 			r := slow.Request{Tile: i.Tile, Entity: ship, Requester: ship, Tier: slow.Background}
 			if n == 0 {
 				r.Tier, r.Words = slow.Player, "go where you see fewest"
 			}
 			if _, err := d.Ask(r); err != nil {
-				p.fail(err)
+				p.Fail(err)
 			}
 		}
 	}
 	p.mu.Lock()
 	p.desks[h] = d
-	p.stops = append(p.stops, p.start(d.Run))
+	p.stops = append(p.stops, p.Start(d.Run))
 	p.mu.Unlock()
 	return d.Hooks(hooks), nil
 }
 
-// rest has the tiles ask for no more plans, so that they come to rest after the battle.
-func (p *pilots) rest() {
+// Rest has the tiles ask for no more plans, so that they come to rest after the battle.
+func (p *Pilots) Rest() {
 	if p != nil {
 		p.resting.Store(true)
 	}
 }
 
-// status is the planners as the page shows them.
-func (p *pilots) status() *statuspoller.Pilots {
+// Status is the planners as the page shows them.
+func (p *Pilots) Status() *statuspoller.Pilots {
 	if p == nil {
 		return nil
 	}
@@ -133,7 +152,7 @@ func (p *pilots) status() *statuspoller.Pilots {
 	defer p.mu.Unlock()
 	out := &statuspoller.Pilots{Workers: len(p.workers), Killed: p.killed, Tokens: p.tokens, Billed: len(p.bill),
 		Waits: []statuspoller.Pilot{}}
-	for _, ships := range p.ships {
+	for _, ships := range p.Ships {
 		out.Ships += len(ships)
 	}
 	for _, d := range p.desks {
@@ -141,9 +160,9 @@ func (p *pilots) status() *statuspoller.Pilots {
 		out.Applied, out.Refused = out.Applied+s.Applied, out.Refused+s.Refused
 		out.Stale, out.Dead = out.Stale+s.Stale, out.Dead+s.Died
 	}
-	for _, h := range p.hosts.all() {
+	for _, h := range p.Hosts() {
 		d := p.desks[h]
-		if d == nil || !h.line.Is(faultinject.Flowing) {
+		if d == nil || !h.Line().Is(faultinject.Flowing) {
 			continue
 		}
 		for _, id := range d.Tiles() {
@@ -161,7 +180,7 @@ func (p *pilots) status() *statuspoller.Pilots {
 }
 
 // Record implements slow.Sink: each request is charged once.
-func (p *pilots) Record(_ context.Context, events []slow.UsageEvent) error {
+func (p *Pilots) Record(_ context.Context, events []slow.UsageEvent) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, e := range events {
@@ -173,16 +192,15 @@ func (p *pilots) Record(_ context.Context, events []slow.UsageEvent) error {
 	return nil
 }
 
-// workerKilled is the fault that a worker dies with calls in hand.
-func (p *pilots) workerKilled() chaos.Fault {
+// WorkerKilled is the fault that a worker dies with calls in hand.
+func (p *Pilots) WorkerKilled() chaos.Fault {
 	return chaos.Fault{Kind: faultinject.PlannerKilled,
 		Choose: func(_ context.Context, r *chaos.Runner) (*chaos.Injection, error) {
-			p.mu.Lock()
-			w := p.workers[r.Intn(len(p.workers))]
-			p.mu.Unlock()
-			if w.Stats().Running == 0 {
+			busy := p.busy()
+			if len(busy) == 0 {
 				return nil, chaos.ErrNotNow
 			}
+			w := busy[r.Intn(len(busy))]
 			var lost []string
 			var killed time.Time
 			var back time.Duration
@@ -197,8 +215,21 @@ func (p *pilots) workerKilled() chaos.Fault {
 		}}
 }
 
+// busy are the workers that are at a request.
+func (p *Pilots) busy() (busy []*planWorker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.Collect(maps.Values(p.calls))
+	for _, w := range p.workers {
+		if slices.Contains(at, w.line) {
+			busy = append(busy, w)
+		}
+	}
+	return busy
+}
+
 // kill ends a worker as kill -9 does, and returns the requests that it was at.
-func (p *pilots) kill(w *planWorker) (lost []string) {
+func (p *Pilots) kill(w *planWorker) (lost []string) {
 	w.line.Set(faultinject.Dead)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,11 +245,11 @@ func (p *pilots) kill(w *planWorker) (lost []string) {
 }
 
 // over reports whether no entity waits for any of these requests, or another worker is at it.
-func (p *pilots) over(requests []string) bool {
+func (p *Pilots) over(requests []string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id := range p.ships {
-		d := p.desks[p.hosts.owner(id)]
+	for id := range p.Ships {
+		d := p.desks[p.Owner(id)]
 		if d == nil {
 			return false // it has no owner at the moment
 		}
