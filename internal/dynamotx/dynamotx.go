@@ -41,7 +41,6 @@ var ErrImpossible = errors.New("transaction impossible")
 func Client(client *dynamodb.Client, attempts int) *dynamodb.Client {
 	return dynamodb.New(client.Options(), func(o *dynamodb.Options) {
 		o.HTTPClient = readerOnly{o.HTTPClient}
-		o.EndpointResolverV2 = &resolvedOnce{next: o.EndpointResolverV2}
 		o.Retryer = retry.NewStandard(func(s *retry.StandardOptions) {
 			s.MaxAttempts = attempts
 			s.MaxBackoff = longestPause
