@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -12,10 +15,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/examples/battle/game"
+	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/measure"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // TestPrometheusAnswersEveryPanel: a battle on servers of its own starts Prometheus, which has an answer to the query
@@ -87,4 +96,65 @@ func panels(t *testing.T) map[string]string {
 		}
 	}
 	return all
+}
+
+func TestInspectorDecodesTheGame(t *testing.T) {
+	const id fence.TileID = 0x85283083fffffff
+	rules, err := newRules(id)
+	require.NoError(t, err)
+	join := tile.Intent{Tile: id, Actor: "ann", Body: game.Order{Kind: game.Spawn, Cell: 1200}.Encode()}
+	events, _ := rules.Resolve(1, []tile.Intent{join})
+	require.NoError(t, rules.Apply(1, events))
+	snapshot, err := rules.Snapshot()
+	require.NoError(t, err)
+	state, err := decodeTile(id, snapshot)
+	require.NoError(t, err)
+	require.Len(t, state.(map[string]any)["ships"], 1)
+	_, err = decodeTile(id, []byte("nonsense"))
+	require.Error(t, err)
+}
+
+func TestWhoMayInspect(t *testing.T) {
+	for _, c := range []struct {
+		from, host string
+		may        bool
+	}{
+		{"127.0.0.1:50000", "127.0.0.1:7000", true},
+		{"[::1]:50000", "localhost:7000", true},
+		{"10.0.0.8:50000", "127.0.0.1:7000", false},
+		{"127.0.0.1:50000", "rebound.example:7000", false},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "/inspect/tiles", nil)
+		r.RemoteAddr, r.Host = c.from, c.host
+		assert.Equal(t, c.may, onThisMachine(r) == nil, "%s asks for %s", c.from, c.host)
+	}
+}
+
+func TestCutsAreWindows(t *testing.T) {
+	p := &plan{options: &options{}, meters: measure.NewMeters()}
+	var err error
+	p.registry, p.metrics, err = newMetrics()
+	require.NoError(t, err)
+	var hooks tile.Hooks
+	p.metrics.Tile(&hooks)
+	for range 3 {
+		hooks.Ticked(tile.TickInfo{})
+	}
+	p.meters.Hooks("ann:1").Ticked(tile.TickInfo{Late: time.Second})
+	p.meters.Players.Outcomes.Add("applied")
+	var out bytes.Buffer
+	require.NoError(t, figures.Obey(strings.NewReader("cut\ncut\n"), &out, p.cut))
+	var first, second figures.Set
+	answers := json.NewDecoder(&out)
+	require.NoError(t, answers.Decode(&first))
+	require.NoError(t, answers.Decode(&second))
+	assert.EqualValues(t, 3, first.Counters["servers_tile_tick_seconds"])
+	assert.EqualValues(t, 1, first.Counters["ledger_outcomes_applied"])
+	late, err := first.Histograms["lateness"].Latency()
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, late.Count)
+	assert.EqualValues(t, 3, second.Counters["servers_tile_tick_seconds"], "counters are never set back")
+	assert.Empty(t, second.Histograms["lateness"], "histograms begin anew")
+
+	assert.ErrorContains(t, figures.Obey(strings.NewReader("dance\n"), &out, p.cut), "dance")
 }

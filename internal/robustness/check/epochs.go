@@ -90,3 +90,76 @@ func (t *Tile) answersAndCalls() []event {
 	slices.SortStableFunc(events, func(a, b event) int { return cmp.Compare(a.at, b.at) })
 	return events
 }
+
+// InstalledBeforeServed is rule 3: no owner plays a tick under an epoch that a failover could undo. Before a
+// claimant's first commit that is no install comes an install or a rebase, under the same epoch, that every
+// replica has confirmed.
+//
+// It is broken when a processor trusts the master's answer to its install.
+func InstalledBeforeServed(t *Tile) {
+	type reign struct {
+		actor string
+		epoch uint64
+	}
+	installed := map[reign]bool{}
+	for _, e := range t.answersAndCalls() {
+		o := e.op
+		switch {
+		case e.answer && confirmed(o) && (o.Kind == history.Rebase || o.Commit.Install):
+			installed[reign{o.Actor(), uint64(o.Result.Position.Epoch)}] = true
+		case !e.answer && o.Kind == history.Commit && !o.Commit.Install:
+			r := reign{o.Actor(), uint64(o.Commit.Epoch)}
+			if !installed[r] {
+				installed[r] = true // report it once
+				t.breaks(o.At, "%s commits a tick under epoch %d, whose install was not confirmed", o.Actor(),
+					o.Commit.Epoch)
+			}
+		}
+	}
+}
+
+// OneWriter is invariant 1: along the lineage epochs never decrease, and of one epoch all entries come from
+// one claimant, also of those that did not survive.
+//
+// It is broken when the store takes a write of a lower epoch, or when two claimants are given one epoch and
+// both get entries accepted. The writer of an entry is the client that was answered that it is in the store; an
+// entry without such an answer has no writer.
+//
+// An authority that was restored to an older state may grant an epoch again that only lost copies
+// of the store knew: its first claimant was answered by a master alone. After a restore only writers count that
+// the replicas confirmed, or whose batch survived, and of before a loss of every copy none does. A rebase that was
+// not confirmed may survive because its state is in a checkpoint; its writer does not count for that.
+func OneWriter(t *Tile) {
+	for i := 1; i < len(t.Lineage); i++ {
+		before, e := t.Lineage[i-1], t.Lineage[i]
+		if e.Position.Epoch < before.Position.Epoch {
+			t.breaks(e.SeenAt, "epoch decreases from %s to %s", before.Position, e.Position)
+		}
+	}
+	type author struct {
+		name string
+		at   history.Position
+	}
+	authors := map[fence.Epoch]author{}
+	restored := t.restored(0, t.FinalAt)
+	for _, o := range t.Operations {
+		if o.Kind != history.Commit && o.Kind != history.Rebase || !o.Applied() || o.Kind == history.Commit &&
+			o.Commit.Refresh() {
+			continue
+		}
+		at := o.Result.Position
+		kept := t.survived(at) && o.Kind != history.Rebase
+		if restored && (t.lost(o.At) || !kept && !confirmed(o)) {
+			continue
+		}
+		first, known := authors[at.Epoch]
+		switch {
+		case !known:
+			authors[at.Epoch] = author{o.Actor(), at}
+		case first.name != o.Actor():
+			t.breaks(o.Returned, "epoch %d has two writers: %s was answered that %s is its own, %s that %s is",
+				at.Epoch, first.name, first.at, o.Actor(), at)
+			authors[at.Epoch] = author{o.Actor(), at} // report each change once
+		}
+	}
+}
