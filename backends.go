@@ -130,7 +130,7 @@ func statsOf(m route.Membership) any {
 	return method.Call(nil)[0].Interface()
 }
 
-// warnOpen says that a server without keys believes everybody.
+// warnOpen says that a server without keys believes every process.
 func warnOpen(log *slog.Logger, server string) {
 	log.Warn(server + " has no keys: every process that reaches a tile server, or answers as one, is believed; " +
 		"set Backends.Keys")

@@ -88,7 +88,7 @@ func Example() {
 	// <nil>
 }
 
-// A tile that nobody owns begins with its first intent, as long as the server has room.
+// A tile without an owner begins with its first intent, as long as the server has room.
 func ExampleTileServerConfig_spawn() {
 	ctx, stop := context.WithCancel(context.Background())
 	l := port()

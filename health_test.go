@@ -171,7 +171,7 @@ func TestRulesThatFailAreSaid(t *testing.T) {
 	}
 }
 
-// TestATileThatDoesNotBeginIsSaid: why, in the log, in the health and by whoever waits for it.
+// TestATileThatDoesNotBeginIsSaid: why, in the log, in the health and to callers that wait for it.
 func TestATileThatDoesNotBeginIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -281,7 +281,7 @@ func TestTilesThatGoBackAndForthAreSaid(t *testing.T) {
 		20*time.Second, 20*time.Millisecond)
 }
 
-// TestAPlayerCannotMakeAGatewayIll: intents for a tile that nobody runs are the player's mistake.
+// TestAPlayerCannotMakeAGatewayIll: intents for a tile that no server runs are the player's mistake.
 func TestAPlayerCannotMakeAGatewayIll(t *testing.T) {
 	t.Parallel()
 	l := listen(t)

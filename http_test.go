@@ -28,8 +28,8 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
-// With TLS nobody talks to a tile server, or poses as one, who has no certificate of the deployment's own authority,
-// and players' connections are encrypted.
+// With TLS a process without a certificate of the deployment's own authority neither talks to a tile server nor poses
+// as one, and players' connections are encrypted.
 func TestTLS(t *testing.T) {
 	const id fence.TileID = 0x85283473fffffff
 	ours, theirs := authority(t), authority(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// muffled is a bell that nobody can hear.
+// muffled is a bell without a sound.
 type muffled struct{ bell }
 
 func (m *muffled) Apply(_ fence.Tick, events [][]byte) error {

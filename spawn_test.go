@@ -103,7 +103,7 @@ func TestSpawnIsDecidedOnce(t *testing.T) {
 	assert.EqualValues(t, 1, decided.Load())
 }
 
-// A server says no when it is full, and the client is told to try again later; other errors and redirects of the
+// A server says no when it is full, and the client may try again later; other errors and redirects of the
 // hook reach it too.
 func TestSpawnIsRefused(t *testing.T) {
 	elsewhere := &tile.RedirectError{Tile: harbour, Epoch: 7, Contact: "10.0.0.9:7000"}
@@ -164,7 +164,7 @@ func TestSpawnOfAHeldTile(t *testing.T) {
 	assert.Equal(t, s.Contact(), redirectedTo(err))
 }
 
-// A client's intent for a tile that nobody owns goes by way of the gateway to a tile server, which begins it.
+// A client's intent for a tile without an owner goes by way of the gateway to a tile server, which begins it.
 func TestGatewaySendsIntentsOfUnownedTiles(t *testing.T) {
 	b := embedded(t)
 	for range 3 {

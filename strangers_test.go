@@ -109,7 +109,7 @@ func (k *killable) Join(
 	return m, err
 }
 
-// A process that reaches the port of a tile server without keys asks for 1,000 tiles that nobody owns, by hand-overs
+// A process that reaches the port of a tile server without keys asks for 1,000 tiles without an owner, by hand-overs
 // and by intents.
 func TestStrangersBeginNoTiles(t *testing.T) {
 	const asked, most = 1000, 20

@@ -18,7 +18,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// A server that comes back owns what nobody owns and follows what others own; one that stops hands its tiles over.
+// A server that comes back owns the tiles without an owner and follows the others; one that stops hands its tiles over.
 func TestOwnElseFollow(t *testing.T) {
 	b := embedded(t)
 	first, second := tileServer(t, b, tilefence.TileServerConfig{}), tileServer(t, b, tilefence.TileServerConfig{})

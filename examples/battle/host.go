@@ -102,7 +102,7 @@ func (h *host) notified(e route.Event, suspected int) {
 	}
 }
 
-// tileEnded puts what became of a tile's processor into the battle's log.
+// tileEnded puts the end of a tile's processor into the battle's log.
 func (h *host) tileEnded(i tilehost.EndInfo, fail func(error)) {
 	superseded, _ := errors.AsType[*tile.SupersededError](i.Err)
 	switch err := i.Err; {

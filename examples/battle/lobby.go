@@ -62,7 +62,7 @@ func (d *deployment) newLobby() (*lobby, error) {
 	name := rand.Text()[:8]
 	l := &lobby{deployment: d, store: d.backends.tickets, pool: matchPool + "-" + name}
 	l.shown.Store(&statuspoller.Lobby{})
-	// Two teams of two; pairs if nobody else comes for a while.
+	// Two teams of two; pairs if no other player comes for a while.
 	l.queue = match.Queue{Name: "battle-" + name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
 		MaxWait: time.Minute, Room: 2000, Strategy: match.Window{Initial: 100, Growth: 40}}
 	var err error
@@ -185,7 +185,7 @@ func (l *lobby) look(ctx context.Context) error {
 			l.shown.Store(s)
 		}
 		if time.Since(swept) > match.Kept/10 {
-			_, _, _ = l.census.Sweep(ctx) // tickets that nobody follows are forgotten later
+			_, _, _ = l.census.Sweep(ctx) // tickets that no player follows are forgotten later
 			swept = time.Now()
 		}
 		if !wait.For(ctx, statuspoller.Every) {

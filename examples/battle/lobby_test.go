@@ -210,7 +210,7 @@ func TestAMatchWorkerDies(t *testing.T) {
 			t.Parallel()
 			d, v := enter(t, "-chaos", "-chaos-every", "1h")
 			for _, w := range d.lobby.workers.Living()[1:] {
-				d.lobby.workers.Kill(w, after) // with empty hands: nobody has come yet
+				d.lobby.workers.Kill(w, after) // with empty hands: no player has come yet
 			}
 			w := d.lobby.workers.Living()[0]
 			w.DieAfter(after)

@@ -9,7 +9,7 @@
 // With -chaos a fault comes every few seconds: hosts that die, stop or are cut off, connections, a storm of viewers,
 // and with -stack local the servers, and DynamoDB short of capacity. The next comes when every tile is well; -seed says
 // which in what order. Every battle ends with a check: each client's view must equal its owner's state, and under chaos
-// each card must have in the ledger the one outcome its player was told.
+// each card must have in the ledger the one outcome that its player got.
 //
 // Besides the bots, -lobby players come through a lobby: they ask for a match, wait, get seats on a tile, play and
 // leave; entrance.go says how to ask by hand. At the end every ticket that was created is seated, cancelled, timed out

@@ -16,8 +16,8 @@ import (
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
-// errStopped is a process that was told to stop before it had begun: nothing has failed.
-var errStopped = errors.New("told to stop before every back end had answered")
+// errStopped is a process that was stopped before it had begun: nothing has failed.
+var errStopped = errors.New("stopped before every back end had answered")
 
 // awaitBackends opens the back ends, and answers the probes of this process meanwhile. errs takes what it waits for,
 // whether or not the rest is logged.

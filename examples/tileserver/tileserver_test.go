@@ -58,7 +58,7 @@ func TestStarts(t *testing.T) {
 }
 
 // TestTileServers runs two processes as production would. The second follows the tiles of the first, which hands them
-// over when it is told to end; the second releases them, with everything in the durable store.
+// over when it is stopped; the second releases them, with everything in the durable store.
 func TestTileServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()

@@ -196,7 +196,7 @@ func TestWhatIsRefused(t *testing.T) {
 	require.Error(t, err)
 	require.Equal(t, owner.Position, must(admin.Owner(t.Context(), tile)).Position)
 
-	// A tile that nobody owns may be collected, by the collector.
+	// A tile without an owner may be collected, by the collector.
 	require.NoError(t, coordination.admin.Del(t.Context(), k.Owner).Err())
 	_, collector := logAs(t, coordination.as(t, "collector"))
 	quiet := []stream.Quiet{{Tile: tile, Durable: owner.Position}}

@@ -130,7 +130,7 @@ func (s *stuck) Write(b []byte) (int, error) {
 
 func (s *stuck) Close() error { return nil }
 
-// TestADiskThatDoesNotFollow: the buffer has a bound, nobody waits, and the file says how many events it lacks.
+// TestADiskThatDoesNotFollow: the buffer has a bound, no call waits, and the file says how many events it lacks.
 func TestADiskThatDoesNotFollow(t *testing.T) {
 	file := &stuck{release: make(chan struct{})}
 	l := newLog(file)

@@ -122,7 +122,7 @@ func (t *Poller) look(ctx context.Context, n Totals, per *rates) {
 
 // lookAt brings one tile's status up to date: what the hosts' inspectors say, the epochs' history from the authority,
 // and the digest of the owner's state if it is a host of this process. Where no inspector knows the tile, as with a
-// page that was told of no hosts, its owner hash says who owns it.
+// page that knows no hosts, its owner hash says who owns it.
 func (t *Poller) lookAt(ctx context.Context, now TileStatus) TileStatus {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -48,7 +48,7 @@ type Routing struct {
 	Store      Source `json:"store"`
 	Redirect   Source `json:"redirect"`
 	StoreReads uint64 `json:"store_reads"` // owner hashes read
-	Failures   uint64 `json:"failures"`    // tiles whose owner nobody could name
+	Failures   uint64 `json:"failures"`    // tiles whose owner was not found
 }
 
 // Source is one place an answer came from.

@@ -33,7 +33,7 @@
 // (out of range, blocked, destroyed, nothing left to charge) or rejected (malformed, no ship of this
 // actor, no such cell, a card without an action ID: it cannot have passed the ledger).
 //
-// If the tile's time is dilated, watchers are told how long a tick lasts. All that is counted in ticks slows
+// If the tile's time is dilated, watchers learn how long a tick lasts. All that is counted in ticks slows
 // down with it.
 //
 // # Areas

@@ -11,7 +11,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// TestWatchersAreToldOfThePace: whatever areas they watch, until they are told of another one; the state is the same.
+// TestWatchersAreToldOfThePace: whatever areas they watch, until another one comes; the state is the same.
 func TestWatchersAreToldOfThePace(t *testing.T) {
 	ground := newDisk(3)
 	rules, err := game.NewRules(ground)

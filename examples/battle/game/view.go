@@ -120,7 +120,7 @@ func (v *View) Tick() fence.Tick {
 	return v.tick
 }
 
-// Pace is how many tick intervals a tick lasts, as far as the view was told; 1 before. A snapshot does not say, so that
+// Pace is how many tick intervals a tick lasts, as far as the view knows; 1 before. A snapshot does not say, so that
 // a watcher who comes while time is dilated hears of it with the next change.
 func (v *View) Pace() float64 {
 	v.mu.RLock()

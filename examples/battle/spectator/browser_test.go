@@ -86,7 +86,7 @@ func record(t *testing.T, ticks int) recording {
 	return r
 }
 
-// spans is how the page is told of the areas of a tile.
+// spans are the areas of a tile as the page gets them.
 func spans(t *testing.T) string {
 	data, err := json.Marshal(newWorld(t, flower(t, 37.77, -122.42)[0]).Tiles[0].Spans)
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func (th *theatre) say(kind statuspoller.Kind, id fence.TileID, owner string, ep
 		Tile: id, Owner: owner, Epoch: epoch, Text: text})
 }
 
-// cast lets somebody run a tile; with a former owner by taking it over.
+// cast has a server run a tile; with a former owner by taking it over.
 func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, takeOver bool) {
 	ground, err := region.Of(id)
 	require.NoError(th.t, err)
@@ -307,7 +307,7 @@ func (th *theatre) TakeOver(_ context.Context, id fence.TileID) error {
 	return nil
 }
 
-// set changes what the page is told, and adds an event.
+// set changes what the page gets, and adds an event.
 func (c *canned) set(s statuspoller.Status, e statuspoller.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -359,7 +359,7 @@ func TestPageShowsAFault(t *testing.T) {
 }
 
 // TestPageShowsStreams: how far the consumers are and who holds the floor, what would be lost, what was read and
-// refused besides, what became of actions, and what a client is sent.
+// refused besides, the outcomes of actions, and what a client is sent.
 func TestPageShowsStreams(t *testing.T) {
 	api := &canned{}
 	s, tiles := serve(t, api)
@@ -507,6 +507,6 @@ func TestPageShowsTheLobby(t *testing.T) {
 	b.Eval(`[...document.querySelectorAll("#lobby-seats li")].map((li) => li.querySelectorAll("i.used").length)`,
 		&seats)
 	assert.Equal(t, []int{3, 0}, seats)
-	b.Eval(`document.getElementById("ticket-button").click()`, nil) // nobody serves the entrance here
+	b.Eval(`document.getElementById("ticket-button").click()`, nil) // there is no entrance here
 	b.Until(`document.getElementById("ticket-state").textContent === "the lobby does not answer"`)
 }

@@ -34,7 +34,7 @@ type API interface {
 	// back as is remembered. More than 200 are cut to the last 200.
 	Events(after uint64) []statuspoller.Event
 
-	// TakeOver makes somebody else take a tile from its owner and returns once that has begun, without
+	// TakeOver has another server take a tile from its owner and returns once that has begun, without
 	// waiting until it is done. The text of an error is shown to the person who asked. It is only called
 	// with tiles of the World.
 	TakeOver(ctx context.Context, tile fence.TileID) error

@@ -224,7 +224,7 @@ func (b *Bot) play(ctx context.Context, gatewayURL string) error {
 	}
 }
 
-// interval is how long a tick lasts, as far as the bot was told.
+// interval is how long a tick lasts, as far as the bot knows.
 func (b *Bot) interval() time.Duration { return time.Duration(b.view.Pace() * float64(b.cfg.Tick)) }
 
 // orderTimeout is how long a bot waits for an outcome before it asks again.

@@ -126,7 +126,7 @@ func (f *Fleet) Run(ctx, playing context.Context) error {
 	return g.Wait()
 }
 
-// convergeWithin is how long the views may take to equal the owners' state once nobody plays. A relay gives a
+// convergeWithin is how long the views may take to equal the owners' state once no bot plays. A relay gives a
 // store that was set back 30 s to come forward again before it believes it.
 const convergeWithin = 45 * time.Second
 

@@ -66,7 +66,7 @@ var faults = []fault{
 }
 
 // Run tests a program: it ends at once if a setting is wrong, with a line that says what to change; it waits for a back
-// end that is away, answers probes meanwhile, and has not failed if it is told to stop then.
+// end that is away, answers probes meanwhile, and has not failed if it is stopped then.
 func Run(t *testing.T, program Program) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs loopback addresses that only Linux has")

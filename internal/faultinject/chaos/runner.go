@@ -188,7 +188,7 @@ func (r *Runner) inject(ctx context.Context, f Fault) error {
 	defer cancel()
 	if s.Repair != nil {
 		if err := s.Repair(bounded); err != nil {
-			r.end(f, s, false, 0, 0) // the report says so even of a deployment that was told to end
+			r.end(f, s, false, 0, 0) // the report says so even of a deployment that ends
 			return fmt.Errorf("chaos: %s: it could not be repaired: %w", f.Title, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // price is kept if a tile decided it, and given back if none did and none will; and nothing is applied without a price.
 //
 // It is broken when an attempt that may have arrived counts as one that did not, when a process that is not the owner
-// is believed, and when the search for what became of an old action takes too little for evidence.
+// is believed, and when the search for the outcome of an old action takes too little for evidence.
 //
 // An action that was decided, answered and then lost with its owner and its master has its price spent all the same. On
 // a tile whose class keeps what is answered, the ledger has only what survives.

@@ -148,7 +148,7 @@ func after(a, b history.Position) bool {
 }
 
 // AnswersKept is what the durability classes above the default promise: what a client was answered is in the history
-// that survives, whoever died. A history says in its final records which tiles have such a class.
+// that survives the death of any process. A history says in its final records which tiles have such a class.
 //
 // It is broken when an owner answers before replicas or journal have the batch, and when a successor does not read what
 // the journal has.

@@ -348,7 +348,7 @@ func (t *Tile) onlyInstalls(at, above history.Position) bool {
 }
 
 // pending reports whether a batch is the one that a claimant at a position did not know to be in the journal. One that
-// has served goes on from memory, and decides its actions again: nobody was answered.
+// has served goes on from memory, and decides its actions again: no player was answered.
 func (t *Tile) pending(actor string, batch, at history.Position) bool {
 	return t.presents(actor, batch, at) && !t.journaled[journaled{actor, batch}]
 }

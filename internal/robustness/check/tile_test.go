@@ -10,8 +10,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// TestActionsAreLearned: a watcher may see an entry first, without what it decided; whoever presented it or sees it
-// whole says that. What somebody else presented there says nothing.
+// TestActionsAreLearned: a watcher may see an entry first, without what it decided; the owner that presented it or
+// a watcher that sees it whole says that. What another owner presented there says nothing.
 func TestActionsAreLearned(t *testing.T) {
 	at, decided := history.Position{Epoch: 1, Seq: 1, Chain: 7}, []history.Action{{ID: "a", Outcome: "applied"}}
 	seen := history.Record{Kind: history.Frame, Tile: 1, At: 1, Entry: &history.Entry{Position: at, Payload: "digest"}}

@@ -253,7 +253,7 @@ func (b *breaker) drainOwner(ctx context.Context) {
 	case <-ctx.Done():
 	}
 	if b.rng.IntN(2) == 0 {
-		b.rest(ctx, 0, 4*time.Second) // nobody owns it meanwhile, or its follower does
+		b.rest(ctx, 0, 4*time.Second) // it has no owner meanwhile, or its follower does
 	}
 	b.start(id, func(*tile.Config) {})
 }

@@ -95,8 +95,8 @@ type world struct {
 	durable  *memcheckpoint.Store
 	loses    bool
 	travels  bool
-	delivery *delivery // nil: nobody watches
-	market   *market   // nil: nobody pays
+	delivery *delivery // nil: there are no watchers
+	market   *market   // nil: there are no payments
 	records  *history.Memory
 	recorder *history.Recorder
 	tiles    []fence.TileID

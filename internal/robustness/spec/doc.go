@@ -20,7 +20,7 @@
 //   - what every copy has confirmed stays in the history of the master;
 //   - what a living owner has acknowledged stays in its history;
 //   - a watcher's epoch never goes down, and its state is one chain;
-//   - what write-through has acknowledged is in the history of whoever serves next, also if coordination is lost.
+//   - what write-through has acknowledged is in the history of the next owner, also if coordination is lost.
 //
 // # What it proves, and what not
 //
