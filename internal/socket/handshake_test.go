@@ -3,13 +3,16 @@ package socket
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -137,4 +140,26 @@ func TestWhoDecidesOverAHandshake(t *testing.T) {
 	_, err := Accept(w, r, Offer{}, 100, nil, func() error { return nil })
 	require.ErrorIs(t, err, http.ErrNotSupported)
 	require.Equal(t, http.StatusNotImplemented, w.Code)
+}
+
+func TestRedact(t *testing.T) {
+	for raw, want := range map[string]string{
+		"wss://play.example.com/play":                       "wss://play.example.com/play",
+		"wss://ann:secret@play.example.com/play?t=secret#s": "wss://play.example.com/play?…",
+		"://secret":        "(not a URL)",
+		"wss://h:\x7f/":    "(not a URL)",
+		"mailto:secret":    "(not a URL)",
+		"wss://h/#secret":  "wss://h/",
+		"wss://secret@h/x": "wss://h/x",
+	} {
+		assert.Equal(t, want, Redact(raw), raw)
+	}
+}
+
+func TestDialErrorKeepsTheCause(t *testing.T) {
+	cause := errors.New("connection refused")
+	err := fmt.Errorf("dial: %w", &url.Error{Op: "Get", URL: "https://h/?t=secret", Err: cause})
+	assert.ErrorIs(t, DialError(err, nil), cause)
+	assert.NotContains(t, DialError(err, nil).Error(), "secret")
+	assert.Equal(t, cause, DialError(cause, nil))
 }
