@@ -193,6 +193,7 @@ func heap() int64 {
 
 // TestASlowClientIsEndedToo: one that reads a large Sync a little at a time is gone soon after the game ended it.
 func TestASlowClientIsEndedToo(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := still()
 	cfg.writeTimeout = 2 * time.Second

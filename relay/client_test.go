@@ -150,6 +150,7 @@ func TestStuckClientIsCutOffByTheWriteTimeout(t *testing.T) {
 }
 
 func TestSilentClientIsClosed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := still()
 	cfg.PingInterval = 400 * time.Millisecond // generous: a busy machine answers late
@@ -360,6 +361,7 @@ func TestAdmission(t *testing.T) {
 }
 
 func TestHandlerRefusesWithoutRun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	r, err := New(w.fan, w.log, Public, nil)
 	require.NoError(t, err)

@@ -153,6 +153,7 @@ func TestManyClientsNameTilesInTheirHandshakes(t *testing.T) {
 
 // TestAuthorizationDoesNotHoldTheResponse: the response comes while the game still thinks about the tiles.
 func TestAuthorizationDoesNotHoldTheResponse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := still()
 	cfg.authorize = func(context.Context, session.Identity, fence.TileID, fence.AreaSet) error {

@@ -101,6 +101,7 @@ func TestDefaultIDs(t *testing.T) {
 // TestForgottenRelayComesBack: the store and the fan-out are out of reach for longer than the lease, and the stream
 // goes on without the relay. Its next mark tells it; nothing else does here.
 func TestForgottenRelayComesBack(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.serve(marking("one"))
 	o := w.claim(tileA, 1)
@@ -136,6 +137,7 @@ func TestForgottenRelayComesBack(t *testing.T) {
 // TestOutrunRelayThatMissedNothing: only the marks did not get through. The clients notice nothing, and the cached
 // snapshot is replaced.
 func TestOutrunRelayThatMissedNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := w.serve(marking("one"))
 	o := w.claim(tileA, 1)

@@ -125,6 +125,7 @@ func TestScratchIsUsedAgain(t *testing.T) {
 
 // TestViolations: what must not be sent ends the connection with a status, on a running relay.
 func TestViolations(t *testing.T) {
+	t.Parallel()
 	s := newWorld(t).serve(still())
 	violations := map[string]struct {
 		sent   []byte

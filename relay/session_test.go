@@ -296,6 +296,7 @@ func TestNobodySlipsInWhileSessionsEnd(t *testing.T) {
 
 // A session lasts until it expires, for as long as it is refreshed, and nobody refreshes it but its actor.
 func TestSessionsExpireAndAreRefreshed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.claim(tileA, 1)
 	b := &bouncer{}

@@ -62,9 +62,7 @@ func TestATileThatOthersWatchStays(t *testing.T) {
 	eventually(t, func() bool { return s.Stats().Subscriptions == 3 }, "they watch")
 	send(t, ann, subscribeTo(names[2]))
 	require.NotNil(t, receive(t, ann).GetSync())
-	h := s.hubs.find(tileA + 1)
-	require.NotNil(t, h)
-	require.Len(t, h.subs, 2)
+	require.Len(t, s.hubs.watchers(tileA+1), 2)
 }
 
 // A thousand actors ask for Sync after Sync. One that has asked for nothing so far is served at once, and so are those
@@ -195,6 +193,7 @@ func TestSyncBudget(t *testing.T) {
 // A client asks for the whole tile over and over. It gets no more than its rate, and frames of the tile it watches
 // beside it still come; other clients notice nothing.
 func TestResyncsHaveABudget(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	cfg := still()
 	cfg.SyncRate, cfg.InboundRate = 4<<10, 1000

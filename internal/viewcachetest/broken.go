@@ -313,7 +313,7 @@ func hangs(s *story) {
 	}, 10*time.Second, 10*time.Millisecond)
 }
 
-// hangsMeanwhile: who has read a view does not wait for more than one call that would give it to others.
+// hangsMeanwhile: a relay that has read a view does not wait for more than one call that would give it to others.
 func hangsMeanwhile(s *story) {
 	s.played()
 	store := &Broken{Store: s.Backend.Store}

@@ -24,7 +24,7 @@ func grace(s *scene) {
 	require.NoError(s, err)
 	require.Equal(s, 3, u.Old, "two tails and a base")
 	time.Sleep(1100 * time.Millisecond)
-	s.put(s.tile, 4, at(1, 31, 1), at(1, 25, 1), 100) // whoever comes next reclaims
+	s.put(s.tile, 4, at(1, 31, 1), at(1, 25, 1), 100) // the next call reclaims
 	s.has(s.tile, first, false, false)
 	s.has(s.tile, second, false, false)
 	s.has(s.tile, s.newest(s.tile), true, true)

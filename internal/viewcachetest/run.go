@@ -1,9 +1,9 @@
 // Package viewcachetest is the contract of viewcache.Store as tests. Every back end runs it:
 //
 //	func TestConformance(t *testing.T) { viewcachetest.Run(t, openStore) }
-//	func TestCache(t *testing.T)       { viewcachetest.RunCache(t, openBackend) }
+//	func TestCache(t *testing.T)       { viewcachetest.RunCache(t, false, openBackend) }
 //
-// RunCache tells what may happen to a cache and to those who use it. World and Audit compare views with what was
+// RunCache tests what may happen to a cache and to the relays that use it. World and Audit compare views with what was
 // committed, also for benchmarks. A back end is emptied before each test, so the server must not be shared with other
 // tests.
 package viewcachetest
@@ -148,7 +148,7 @@ func older(s *scene) {
 		{49, at(2, 20, 8), viewcache.Older},
 		{51, at(2, 20, 8), viewcache.Stored}, // and read after
 		{99, at(2, 20, 8), viewcache.Confirmed},
-		{1, at(2, 21, 9), viewcache.Stored}, // newer, whoever read it
+		{1, at(2, 21, 9), viewcache.Stored}, // newer, whichever relay has read it
 		{1, at(3, 5, 9), viewcache.Stored},  // numbers may decrease with a new epoch
 		{99, at(2, 21, 9), viewcache.Older},
 	} {

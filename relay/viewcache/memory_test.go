@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestCache(t *testing.T) {
-	viewcachetest.RunCache(t, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
+	viewcachetest.RunCache(t, true, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
 		m := open(t, limits)
 		return viewcachetest.Backend{Store: m, Flush: m.Flush}
 	})

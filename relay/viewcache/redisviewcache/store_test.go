@@ -95,7 +95,7 @@ func TestConformance(t *testing.T) {
 
 func TestCache(t *testing.T) {
 	onEach(t, func(t *testing.T, client redis.UniversalClient) {
-		viewcachetest.RunCache(t, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
+		viewcachetest.RunCache(t, false, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
 			return viewcachetest.Backend{Store: open(t, client, limits), Flush: func() {
 				require.NoError(t, flush(context.Background(), client))
 			}}
