@@ -52,12 +52,12 @@ type GatewayConfig struct {
 	// bursts of 20, and 5 a second with bursts of 20. Retries count.
 	MoveRate, ActRate Rate
 	// TileRate bounds the movements to each tile through this gateway. Zero fields mean 10,000 a second with bursts
-	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks. Actors who have used up
-	// their MoveRate may wait for half as long only, so they cannot take the turns of those who move less.
+	// of 4,096, the default of tile.Limits.QueueLimit: what a tile can take between two ticks. Actors that have used up
+	// their MoveRate may wait for half as long only, so they cannot take the turns of actors that move less.
 	TileRate Rate
 	// TakeoverRate bounds for how many tiles a second this gateway looks for another owner, or begins them, after the
 	// known owner could not be reached or there was none. Zero fields mean 500 a second with bursts of 250. An actor
-	// who causes more than one a second, after 16, waits for none: those who cause fewer are in front.
+	// that causes more than one a second, after 16, waits for none: actors that cause fewer go first.
 	TakeoverRate Rate
 	// Unlimited switches these bounds off. Otherwise an intent above a rate waits for its turn for 250 ms at most,
 	// which smooths bursts; above that, it is refused with a *LimitError. Actions are not delayed by ActRate, only

@@ -114,7 +114,7 @@ type Views interface {
 // Limits bound what a Relay holds. Zero fields mean their defaults; none may be negative.
 type Limits struct {
 	MaxClients        int // connections at once; more are answered 503. Default 10,000.
-	MaxTiles          int // tiles the relay watches at once; see package comment for who has them. Default 16,384.
+	MaxTiles          int // tiles the relay watches at once; package comment: for which actors. Default 16,384.
 	MaxTilesPerClient int // tiles one client may watch at once. Default 64.
 	// InboundRate is messages a second from one client, averaged over ten seconds. A Subscribe is one more for each
 	// eight tiles it names. Default 50.
@@ -124,7 +124,7 @@ type Limits struct {
 	// SyncRate bounds the bytes of Syncs a second to one actor, over all its connections, or to one stranger, averaged:
 	// 16 seconds' worth are sent at once, what is more waits. The strangers of an address have 16 times as much
 	// together. Frames are not counted. Default 4 MiB. To all clients together they are 512 MiB a second; where that is
-	// too little, those who were sent least in the last minutes go first.
+	// too little, the actors that were sent least in the last minutes go first.
 	SyncRate int
 
 	// RelaySyncBytes bounds the Syncs that are being written, and those that are kept for the next clients, over all

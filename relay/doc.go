@@ -51,7 +51,7 @@
 // expires is closed with status 4003, within a second; one that the game ends, with EndActor or EndTile, with status
 // 4004. A game that panics in these functions has refused.
 //
-// # Who has what when there is too little
+// # Shares when there is too little
 //
 // What many share is shared by actors, and by the addresses of strangers, not in order of arrival. On a relay that is
 // full of clients (Limits.MaxClients), the newest connection of the actor that has most makes place for one that has
@@ -60,7 +60,7 @@
 // tile watched by others that have few stays. All connections of an actor share one budget of Syncs, and one of tiles
 // that the relay does not watch yet, each of which is a read of the store; both last when they leave. Where the Syncs
 // of all are too many, the clients that were sent least go first. A client that has little waiting loses no frame when
-// those who do not read have used Limits.RelayQueueBytes up.
+// clients that do not read have used Limits.RelayQueueBytes up.
 //
 // # When things fail
 //

@@ -20,7 +20,7 @@ type registry struct {
 
 	mu   sync.Mutex
 	hubs map[fence.TileID]*hub
-	// subs are the subscriptions of actors and addresses: who has most loses a tile when there is no room for another
+	// subs are the subscriptions of actors and addresses: that with most loses a tile when there is no room for another
 	subs fairshare.Pool[*subscription]
 }
 

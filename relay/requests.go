@@ -206,8 +206,8 @@ func (c *client) subscribe(name string, areas fence.AreaSet, have clientState) {
 	c.allowed(tile, areas, func() { c.join(tile, areas, have) })
 }
 
-// allowed calls f if the game lets the client watch areas of the tile. If it does not, the client is told, and watches
-// the tile no more.
+// allowed calls f if the game lets the client watch areas of the tile. If it does not, the client is sent
+// CODE_FORBIDDEN, and watches the tile no more.
 func (c *client) allowed(tile fence.TileID, areas fence.AreaSet, f func()) {
 	aside(func() { c.decide(tile, areas, f) })
 }

@@ -23,8 +23,8 @@ type ClientStats struct {
 	IdleCloses  uint64 // clients closed because they did not answer pings
 	Resyncs     uint64 // Resyncs asked for by clients
 	BadMessages uint64 // messages from clients that broke the protocol
-	Stale       uint64 // times a client was told that this relay has less than it holds
-	Unknown     uint64 // times a client was told that the store knows no epoch as high as its floor
+	Stale       uint64 // CODE_STALE sent: this relay has less than the client holds
+	Unknown     uint64 // CODE_UNKNOWN_EPOCH sent: the store knows no epoch as high as the client's floor
 }
 
 // FrameStats is about what goes in and out.

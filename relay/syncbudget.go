@@ -22,11 +22,11 @@ type syncBudget struct {
 // syncBurst is for how many seconds of its rate a budget saves up: what a client that comes to all its tiles needs.
 const syncBurst = 16
 
-// syncMemory is how long what was spent counts where a budget that many share is used up: who has spent least goes
-// first.
+// syncMemory is how long what was spent counts where a budget that many share is used up: the actor that has
+// spent least goes first.
 const syncMemory = 2 * time.Minute
 
-// syncReserve is for how many seconds of its rate a shared budget goes below zero, for those who have spent little.
+// syncReserve is for how many seconds of its rate a shared budget goes below zero, for actors that have spent little.
 const syncReserve = 4
 
 // relaySyncRate is that of all clients together, in bytes a second.

@@ -19,7 +19,10 @@ const Subprotocol = "tilefence.intent.v1.json"
 // maxID is the most bytes of a frame's id.
 const maxID = 64
 
-// intentFrame travels from the client.
+// intentFrame travels from the client. It is not the form in which a gateway sends intents to tile servers (package
+// tilehttp), although both name tile, action and body: that one carries what a client must not name (the actor, the
+// origin, the time of admission), and many intents in a message. A decoder for both would read these fields from
+// strangers too. What they share is package plainjson.
 type intentFrame struct {
 	ID     string           `json:"id"`
 	Tile   fence.TileID     `json:"tile,omitzero"`

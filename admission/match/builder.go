@@ -94,7 +94,7 @@ func (b *builder) build(seed int) []int {
 	if !g.add(seed) {
 		return nil
 	}
-	smaller := 0 // members of the largest group so far that is enough for those who have lost patience
+	smaller := 0 // members of the largest group so far that is enough for tickets past their patience
 	left, right := b.prev[seed], b.next[seed]
 	for looked := 0; looked < 8*b.q.Max+64; looked++ {
 		if g.line.complete(b.q.Target) {

@@ -55,7 +55,7 @@
 //     queue.
 //   - While Queue.Shards is raised from 1, a player who waits already may get a second ticket, in another shard. So may
 //     one whose lobby stalls for more than 10 s between two calls of the store, and dies before it looks again.
-//   - A player who has taken his seat may ask for another match. A game that does not want that looks first.
+//   - A player that has taken a seat may ask for another match. A game that does not want that looks first.
 //   - A ticket that is cancelled after it was matched leaves its place in the match empty; the battle may ask for
 //     another player (Ticket.Backfill).
 //   - Notices (Store.Arrivals, Store.Changes) may be lost. Workers and watchers also ask at intervals.

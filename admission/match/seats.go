@@ -80,9 +80,9 @@ type Party struct {
 	Seats  int
 }
 
-// Seats is the back-end interface for seats: all tiles of a pool, and who has their seats. Each method is one atomic
-// step, by the store's own clock, and may be repeated after an unknown outcome. Errors: a *fence.StoreError or a
-// *fence.ArgumentError, and those that methods name.
+// Seats is the back-end interface for seats: all tiles of a pool, and the parties that have their seats. Each method
+// is one atomic step, by the store's own clock, and may be repeated after an unknown outcome. Errors: a
+// *fence.StoreError or a *fence.ArgumentError, and those that methods name.
 type Seats interface {
 	// Offer says that a tile serves, for ttl. Errors: *StaleOfferError.
 	Offer(ctx context.Context, pool string, o Offer, ttl time.Duration) (Load, error)

@@ -12,7 +12,7 @@ var ErrFull = errors.New("the server is full")
 
 // places are the connections that a server may have. A connection takes one when the game has said who it is.
 //
-// A full server does not refuse those who come later for the sake of those who hold many. If the actor that holds most
+// A full server does not refuse a newcomer for the sake of an actor that holds many. If the actor that holds most
 // places would still hold as many as the connection's actor after one of its own was taken away, its newest connection
 // makes place. Strangers count by their address, and those whose address is not known count as one. If no actor holds
 // more than others, an address that holds more than its share of the server gives one in the same way. So no

@@ -366,7 +366,7 @@ func SeatCensus(ctx context.Context, seats match.Seats, pool string, seed uint64
 	return err
 }
 
-// hall is who sits where, as players were told.
+// hall is the seat of each player, as their tickets say.
 type hall struct {
 	match.Seats
 	pool string

@@ -273,7 +273,7 @@ func workersLapse(s scene) {
 }
 
 // hundredDie: a hundred workers die with a claim in hand, at four points: before they recorded a match, after it, after
-// it was allocated, and in the middle of recording, so that nobody knows. None of their tickets is lost or doubled.
+// it was allocated, and in the middle of recording, so that the outcome is unknown. No ticket is lost or doubled.
 func hundredDie(s scene) {
 	const kills = 100
 	s.offer(1, 4*kills, long)

@@ -1,6 +1,6 @@
 // Package plainjson writes and reads JSON in the one form in which this module's messages nearly always come: no
 // spaces, known fields in a known order, strings without escapes. Package encoding/json takes several times as long,
-// which shows where thousands of messages a second pass. Whoever reads with it falls back to encoding/json for all
+// which shows where thousands of messages a second pass. A caller falls back to encoding/json for all
 // else.
 package plainjson
 

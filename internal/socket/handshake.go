@@ -176,7 +176,7 @@ func canDeflate(params string) bool {
 // guid is what a server appends to the client's key (RFC 6455, section 1.3).
 const guid = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-// response is the server's half of the handshake, with the header of those who handled the request before.
+// response is the server's half of the handshake, with the header that earlier handlers of the request have set.
 func (o *Offer) response(header http.Header, key string, deflated bool) []byte {
 	var b bytes.Buffer
 	b.Grow(256)

@@ -37,7 +37,7 @@ func (i Identity) Expired(now time.Time) bool { return !i.Expires.IsZero() && !n
 // AuthenticateFunc says who asks for a connection. It must return when the request's context ends, which is after
 // Limits.Timeout. It must change nothing: the connection may still fail, and it may be called again for the same
 // request. An error refuses the connection with status 401; its text is logged, not sent. Of ErrToken,
-// ErrNoToken and ErrExpired the client is told which it is.
+// ErrNoToken and ErrExpired the response says which it is.
 //
 // It is called again when a client sends a new token over its connection. That request never came over HTTP: it has the
 // RemoteAddr of the first one, the token where Token finds it, and nothing else. The actor must be the same.

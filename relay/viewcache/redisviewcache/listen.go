@@ -24,8 +24,8 @@ const (
 	retryAfter = 100 * time.Millisecond
 )
 
-// listeners are those who wait for announcements. The first one makes the subscriptions: one for each group, as their
-// slots may be anywhere in a cluster, and one for all groups of a single server.
+// listeners are the functions to call for announcements. The first one makes the subscriptions: one for each group, as
+// their slots may be anywhere in a cluster, and one for all groups of a single server.
 type listeners struct {
 	client redis.UniversalClient
 	world  fence.World
@@ -97,7 +97,7 @@ func (l *listeners) receive(ctx context.Context, ps *redis.PubSub) {
 	}
 }
 
-// announce calls those who wait for the tile of a message. A message without a tile and a version is ignored.
+// announce calls the listeners of the tile of a message. A message without a tile and a version is ignored.
 func (l *listeners) announce(message string) {
 	fields := strings.Fields(message)
 	if len(fields) == 0 {
