@@ -50,32 +50,30 @@ type Config struct {
 // Timing is how fast announcements travel and deaths are detected. Zero fields mean the value for a local
 // network, given in brackets, with which a death is detected in about five seconds.
 type Timing struct {
-	ProbeInterval  time.Duration // between probes of one member after the other (1 s)
-	ProbeTimeout   time.Duration // for the answer to a probe, a little more than the slowest round trip (500 ms)
-	GossipInterval time.Duration // between packets with announcements, to three members each (200 ms)
-	// between exchanges of whole maps, with one member each; longer above 32 members (30 s)
-	PushPullInterval time.Duration
-	RejoinInterval   time.Duration // between attempts to reach seeds and members that are missing (10 s)
-	StreamTimeout    time.Duration // for an exchange of maps (10 s)
-	LeaveTimeout     time.Duration // for notifying the others that this node leaves (5 s)
+	ProbeInterval time.Duration // between probes of one member after the other (1 s)
+	ProbeTimeout  time.Duration // for the answer to a probe, a little more than the slowest round trip (500 ms)
+
+	gossip   time.Duration // between packets with announcements, to three members each (200 ms)
+	pushPull time.Duration // between exchanges of whole maps, with one member each; longer above 32 members (30 s)
+	rejoin   time.Duration // between attempts to reach seeds and members that are missing (10 s)
+	stream   time.Duration // for an exchange of maps (10 s)
+	leave    time.Duration // for notifying the others that this node leaves (5 s)
 }
 
 // Fast detects a death in about a second. It suits members that are a few milliseconds apart and are not
 // starved of CPU: one that does not answer for a second is presumed dead.
 func Fast() Timing {
 	return Timing{ProbeInterval: 200 * time.Millisecond, ProbeTimeout: 100 * time.Millisecond,
-		GossipInterval: 50 * time.Millisecond, PushPullInterval: time.Second, RejoinInterval: time.Second,
-		StreamTimeout: 5 * time.Second, LeaveTimeout: 2 * time.Second}
+		gossip: 50 * time.Millisecond, pushPull: time.Second, rejoin: time.Second, stream: 5 * time.Second,
+		leave: 2 * time.Second}
 }
 
 func (t *Timing) complete(s *setting.Check) {
 	s.From(time.Millisecond, "ProbeInterval", &t.ProbeInterval, time.Second)
 	s.From(time.Millisecond, "ProbeTimeout", &t.ProbeTimeout, 500*time.Millisecond)
-	s.From(time.Millisecond, "GossipInterval", &t.GossipInterval, 200*time.Millisecond)
-	s.From(time.Millisecond, "PushPullInterval", &t.PushPullInterval, 30*time.Second)
-	s.From(time.Millisecond, "RejoinInterval", &t.RejoinInterval, 10*time.Second)
-	s.From(time.Millisecond, "StreamTimeout", &t.StreamTimeout, 10*time.Second)
-	s.From(time.Millisecond, "LeaveTimeout", &t.LeaveTimeout, 5*time.Second)
+	t.gossip, t.pushPull = cmp.Or(t.gossip, 200*time.Millisecond), cmp.Or(t.pushPull, 30*time.Second)
+	t.rejoin, t.stream = cmp.Or(t.rejoin, 10*time.Second), cmp.Or(t.stream, 10*time.Second)
+	t.leave = cmp.Or(t.leave, 5*time.Second)
 	s.Refuse(t.ProbeTimeout > t.ProbeInterval, "ProbeTimeout", t.ProbeTimeout, "at most the ProbeInterval")
 }
 

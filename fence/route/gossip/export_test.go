@@ -1,12 +1,22 @@
 package gossip
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/hashicorp/memberlist"
 
 	"github.com/tilefence/tilefence/fence/route"
 )
+
+// Waits are the times of a Timing that only tests change. Zero leaves one as it is.
+type Waits struct{ Rejoin, Stream, Leave time.Duration }
+
+// With is the timing with such times.
+func (t Timing) With(w Waits) Timing {
+	t.rejoin, t.stream, t.leave = cmp.Or(w.Rejoin, t.rejoin), cmp.Or(w.Stream, t.stream), cmp.Or(w.Leave, t.leave)
+	return t
+}
 
 // Between puts something between a node and the network.
 func (n *Node) Between(wrap func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport) {

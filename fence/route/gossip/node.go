@@ -129,10 +129,10 @@ func (n *Node) Stats() Stats {
 		Queued: n.queue.len()}
 }
 
-// Run implements route.Membership. It fails if it cannot listen; it retries members that cannot be reached for
-// as long as it runs. When ctx is done it notifies the others that it leaves and returns nil, within the
-// LeaveTimeout and the time that Notify still takes. memberlist does not interrupt a probe that is under way;
-// such a probe ends by itself within seconds and changes nothing. A second call returns fence.ErrAlreadyRun.
+// Run implements route.Membership. It fails if it cannot listen; it retries members that cannot be reached for as long
+// as it runs. When ctx is done it notifies the others that it leaves and returns nil, within five seconds (two with
+// Fast) and the time that Notify still takes. memberlist does not interrupt a probe that is under way; such a probe
+// ends by itself within seconds and changes nothing. A second call returns fence.ErrAlreadyRun.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
 		return fmt.Errorf("gossip node %s: %w", n.name, fence.ErrAlreadyRun)
@@ -161,7 +161,7 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	<-ctx.Done()
 	// A member that this node is just joining may know this node already, and not be known yet.
-	timeout := n.settings.Timing.LeaveTimeout / 2
+	timeout := n.settings.Timing.leave / 2
 	select {
 	case <-joined:
 	case <-time.After(timeout):
@@ -200,8 +200,8 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 		c.AdvertiseAddr, c.AdvertisePort = a.Addr().String(), int(a.Port())
 	}
 	c.ProbeInterval, c.ProbeTimeout = n.settings.Timing.ProbeInterval, n.settings.Timing.ProbeTimeout
-	c.GossipInterval, c.PushPullInterval = n.settings.Timing.GossipInterval, n.settings.Timing.PushPullInterval
-	c.TCPTimeout = n.settings.Timing.StreamTimeout
+	c.GossipInterval, c.PushPullInterval = n.settings.Timing.gossip, n.settings.Timing.pushPull
+	c.TCPTimeout = n.settings.Timing.stream
 	c.RetransmitMult = retransmitMult
 	c.GossipToTheDeadTime = n.toTheDead
 	c.UDPBufferSize = packetSize
@@ -210,7 +210,7 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 	return c
 }
 
-// firstRejoin is the pause after the first attempt to reach the seeds; each failure doubles it, up to RejoinInterval.
+// firstRejoin is the pause after the first attempt to reach the seeds; each failure doubles it, up to Timing.rejoin.
 // Processes that are started together find each other that soon.
 const firstRejoin = 250 * time.Millisecond
 
@@ -240,8 +240,8 @@ func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 			n.settings.Logger.Warn("gossip: no seed answers; retrying", "seeds", n.settings.Seeds, "error", failed,
 				"look_for", "another SecretKey or Label, or UDP and TCP of the port that are not let through")
 		}
-		if failed == nil || pause > n.settings.Timing.RejoinInterval {
-			pause = n.settings.Timing.RejoinInterval
+		if failed == nil || pause > n.settings.Timing.rejoin {
+			pause = n.settings.Timing.rejoin
 		}
 		lived = n.forget(lived)
 		wait.For(ctx, pause)
@@ -287,7 +287,7 @@ func (n *Node) leave(list *memberlist.Memberlist, timeout time.Duration) {
 			_ = list.SendBestEffort(to, msg) // gossip is the second way
 		}
 	}
-	settle := min(2*n.settings.Timing.GossipInterval, timeout/2)
+	settle := min(2*n.settings.Timing.gossip, timeout/2)
 	time.Sleep(settle)
 	if err := list.Leave(timeout - settle); err != nil {
 		n.settings.Logger.Debug("gossip: leave failed", "error", err)

@@ -47,7 +47,7 @@ func TestArguments(t *testing.T) {
 		"a seed without a port": {Seeds: []string{"10.0.0.7"}},
 		"a short key":           {SecretKey: []byte("short")},
 		"a long label":          {Label: string(make([]byte, 256))},
-		"negative timing":       {Timing: gossip.Timing{PushPullInterval: -1}},
+		"negative timing":       {Timing: gossip.Timing{ProbeInterval: -1}},
 		"late probes":           {Timing: gossip.Timing{ProbeTimeout: 2 * time.Second}},
 	} {
 		_, err := gossip.New("a:1", table, bad)
@@ -97,14 +97,13 @@ func TestASeedThatComesLater(t *testing.T) {
 	}
 }
 
-// TestSeedsAreRetriedSoon: processes that start together do not wait for the RejoinInterval.
+// TestSeedsAreRetriedSoon: processes that start together do not wait as long as for members that are missing.
 func TestSeedsAreRetriedSoon(t *testing.T) {
 	t.Parallel()
 	n := newNetwork()
 	place := n.node(t, "x:1", new(route.Table), nil) // to get an address
 	n.run(t, place)()
-	timing := gossip.Fast()
-	timing.RejoinInterval = time.Hour
+	timing := gossip.Fast().With(gossip.Waits{Rejoin: time.Hour})
 	early, err := gossip.New("a:1", new(route.Table),
 		&gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{place.Addr()}, Timing: timing})
 	require.NoError(t, err)
@@ -196,8 +195,7 @@ func TestAPeerThatDoesNotAnswer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
-	timing := gossip.Fast()
-	timing.StreamTimeout = time.Hour
+	timing := gossip.Fast().With(gossip.Waits{Stream: time.Hour})
 	node, err := gossip.New("a:1", new(route.Table),
 		&gossip.Config{Bind: "127.0.0.1:0", Seeds: []string{silent.Addr().String()}, Timing: timing})
 	require.NoError(t, err)
@@ -246,7 +244,7 @@ func TestLeavingWhileJoining(t *testing.T) {
 func TestDeathsInARow(t *testing.T) {
 	t.Parallel()
 	n := newNetwork()
-	n.timing.LeaveTimeout = 100 * time.Millisecond // it is cut off: nothing hears it leave
+	n.timing = n.timing.With(gossip.Waits{Leave: 100 * time.Millisecond}) // it is cut off: nothing hears it leave
 	died := make(chan time.Time, 8)
 	witness := n.node(t, "a:1", new(route.Table), func(e route.Event) {
 		if e.Kind == route.Died {
