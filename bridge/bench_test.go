@@ -2,14 +2,11 @@ package bridge_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -161,75 +158,6 @@ func BenchmarkRedis(b *testing.B) {
 			backlog(b, f, s.log, s.pub, 10000/tiles)
 		})
 	}
-}
-
-// BenchmarkLatency measures the way from the call of commit to a subscriber, for tiles that tick twice a
-// second, evenly spread; one operation is three seconds of it. A tile's first batch does not count.
-func BenchmarkLatency(b *testing.B) {
-	s := openServers(b)
-	for _, tiles := range []int{100, 500} {
-		b.Run(fmt.Sprintf("%d tiles", tiles), func(b *testing.B) {
-			f := newFeeder(b, s.store.Commit, tiles)
-			defer s.remove(b, f.ids)
-			var mu sync.Mutex
-			var times []time.Duration
-			epoch := time.Now()
-			for _, id := range f.ids {
-				stop, err := s.sub.Subscribe(b.Context(), id, func(data []byte) {
-					frame, err := fence.DecodeEntry(data)
-					if err != nil || frame.Seq == 1 {
-						return // the first one finds the bridge polling as for a quiet tile
-					}
-					sent := time.Duration(binary.BigEndian.Uint64(frame.Payload[len(frame.Payload)-64:]))
-					mu.Lock()
-					defer mu.Unlock()
-					times = append(times, time.Since(epoch)-sent)
-				})
-				require.NoError(b, err)
-				defer stop()
-			}
-			br, err := bridge.New(s.log, s.pub, nil, f.ids, nil)
-			require.NoError(b, err)
-			ctx, cancel := context.WithCancel(b.Context())
-			ended := make(chan error, 1)
-			go func() { ended <- br.Run(ctx) }()
-			for b.Loop() {
-				tick(b, f, epoch, 6)
-			}
-			cancel()
-			require.NoError(b, <-ended)
-			mu.Lock()
-			defer mu.Unlock()
-			slices.Sort(times)
-			for _, q := range []int{50, 99} {
-				b.ReportMetric(float64(times[len(times)*q/100].Microseconds())/1000, fmt.Sprintf("p%d-ms", q))
-			}
-			b.ReportMetric(float64(br.Stats().Passes)/b.Elapsed().Seconds(), "passes/s")
-		})
-	}
-}
-
-// tick lets every tile commit so many times, twice a second. Each batch carries the time since epoch.
-func tick(b *testing.B, f *feeder, epoch time.Time, times int) {
-	var g errgroup.Group
-	for i := range f.ids {
-		g.Go(func() error {
-			time.Sleep(500 * time.Millisecond * time.Duration(i) / time.Duration(len(f.ids)))
-			own := *f
-			own.payload = slices.Clone(f.payload)
-			beat := time.NewTicker(500 * time.Millisecond)
-			defer beat.Stop()
-			for range times {
-				binary.BigEndian.PutUint64(own.payload[len(own.payload)-64:], uint64(time.Since(epoch)))
-				if err := own.one(b.Context(), i); err != nil {
-					return err
-				}
-				<-beat.C
-			}
-			return nil
-		})
-	}
-	require.NoError(b, g.Wait())
 }
 
 // remove deletes what the tiles left.

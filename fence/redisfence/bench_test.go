@@ -255,17 +255,3 @@ func BenchmarkRoundTrip(b *testing.B) {
 		}
 	})
 }
-
-// BenchmarkEntry is what the owner computes for each batch before it sends it: chain and frame.
-func BenchmarkEntry(b *testing.B) {
-	for _, size := range []int{0, 256, benchPayload, 64 << 10} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			payload := make([]byte, size)
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				(&fence.Commit{Tile: 2, Epoch: 3, Tick: 4, Payload: payload}).Entry()
-			}
-		})
-	}
-}

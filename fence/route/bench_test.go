@@ -98,13 +98,3 @@ func BenchmarkLearn(b *testing.B) {
 		i++
 	}
 }
-
-// BenchmarkSnapshot is of 100,000 tiles.
-func BenchmarkSnapshot(b *testing.B) {
-	table := new(route.Table)
-	table.Learn(galaxy()...)
-	b.ReportAllocs()
-	for b.Loop() {
-		table.Snapshot()
-	}
-}

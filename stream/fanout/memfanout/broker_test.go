@@ -69,30 +69,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func BenchmarkPublish(b *testing.B) {
-	for _, subscribers := range []int{0, 1, 16} {
-		b.Run(map[int]string{0: "unheard", 1: "one subscriber", 16: "16 subscribers"}[subscribers], func(b *testing.B) {
-			broker := memfanout.New()
-			for range subscribers {
-				stop, err := broker.Subscribe(b.Context(), 7, func([]byte) {})
-				require.NoError(b, err)
-				defer stop()
-			}
-			messages := make([]fanout.Message, 64)
-			for i := range messages {
-				messages[i] = fanout.Message{Tile: 7, Data: make([]byte, 2048)}
-			}
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				_, _ = broker.Publish(b.Context(), messages)
-				n += len(messages)
-			}
-			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "messages/s")
-		})
-	}
-}
-
 func TestWorld(t *testing.T) {
 	t.Parallel()
 	var broker *memfanout.Broker
