@@ -174,3 +174,6 @@ func latest(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// spread is a time between three quarters of d and d, so that what began together does not stay together.
+func spread(d time.Duration) time.Duration { return d - rand.N(d/4+1) }

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -135,6 +134,3 @@ func (m *marks) book(w *mark, now time.Time, c *Config) {
 	m.savedAt, m.failures = now, 0
 	m.renew = now.Add(spread(c.tuning.RenewEvery))
 }
-
-// spread is a time between three quarters of d and d, so that what began together does not stay together.
-func spread(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
