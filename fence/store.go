@@ -1,9 +1,7 @@
 package fence
 
 import (
-	"context"
-	"crypto/sha1" //nolint:gosec // a checksum against damage, not against an attacker
-	"encoding/hex"
+	"context" //nolint:gosec // a checksum against damage, not against an attacker
 	"time"
 )
 
@@ -251,11 +249,4 @@ type Checker interface {
 	// do. It is called every second, and asks the servers again when they have changed, every five seconds while
 	// something is wrong, and every minute. A server that does not answer is not judged. It stops nothing.
 	Check(ctx context.Context) []error
-}
-
-// Checksum is a snapshot's checksum: SHA-1 in lower-case hexadecimal, the digest a Redis function can
-// compute by itself over the bytes it received.
-func Checksum(blob []byte) string {
-	sum := sha1.Sum(blob) //nolint:gosec // as above
-	return hex.EncodeToString(sum[:])
 }

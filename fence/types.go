@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"crypto/sha1" //nolint:gosec // a checksum against damage, not against an attacker
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -188,6 +189,13 @@ func (s *Snapshot) Verify(tile TileID) error {
 			Detail: fmt.Sprintf("checksum is %s, the blob's is %s", s.Sum, got)}
 	}
 	return nil
+}
+
+// Checksum is a snapshot's checksum: SHA-1 in lower-case hexadecimal, the digest a Redis function can
+// compute by itself over the bytes it received.
+func Checksum(blob []byte) string {
+	sum := sha1.Sum(blob) //nolint:gosec // as above
+	return hex.EncodeToString(sum[:])
 }
 
 // IsName reports whether s can name something: an actor, an asset, an action, a contact. It is 1 to most bytes of UTF-8
