@@ -130,14 +130,14 @@ func (b *border) ask() {
 					continue
 				}
 			} else {
-				b.reached(at)
+				b.replicated(at)
 			}
 		}
 	})
 }
 
-// reached notes that a position is confirmed, if it is still one of this history.
-func (b *border) reached(at fence.Position) {
+// replicated notes that a position is confirmed, if it is still one of this history.
+func (b *border) replicated(at fence.Position) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := slices.IndexFunc(b.unconfirmed, func(u unconfirmed) bool { return u.at == at })
@@ -213,17 +213,6 @@ func (b *border) keep(p *Presentation) error {
 		b.presented[p.From] = &settled
 	}
 	return nil
-}
-
-// further reports whether a presentation of a tile says more than another.
-func further(p, than *Presentation) bool {
-	last := func(p *Presentation) stream.TransferID {
-		if n := len(p.Transfers); n > 0 {
-			return p.Transfers[n-1].ID
-		}
-		return stream.TransferID{}
-	}
-	return last(p).Compare(last(than)) > 0 || last(p) == last(than) && p.Settled.Compare(than.Settled) >= 0
 }
 
 // nothing is the offer of a quiet border.
@@ -302,39 +291,4 @@ func (b *border) interleave(from []fence.TileID, fresh map[fence.TileID][]stream
 		from = rest
 	}
 	return all
-}
-
-// room is Inputs.Room.
-func (b *border) room(to fence.TileID, bytes int) int {
-	if to == 0 || to == b.tile || b.seams.Present == nil || bytes < 0 || bytes > stream.MaxTransfer {
-		return 0
-	}
-	b.mu.Lock()
-	n := b.neighbors[to]
-	closed := n != nil && n.failing != nil && time.Since(n.since) > closedAfter
-	b.mu.Unlock()
-	if closed {
-		return 0
-	}
-	return b.history.Transfers.Room(to, bytes)
-}
-
-// checkRoom says which of the departures there is no room for.
-func (b *border) checkRoom(all []stream.Departure) error {
-	n, most := map[fence.TileID]int{}, map[fence.TileID]int{}
-	for i := range all {
-		d := &all[i]
-		if err := d.Validate(b.tile); err != nil {
-			return err
-		}
-		n[d.To]++
-		most[d.To] = max(most[d.To], len(d.Payload))
-	}
-	for to, n := range n {
-		if room := b.room(to, most[to]); n > room {
-			return &fence.ArgumentError{Field: "Departures", Value: n, Want: "no more for tile " + to.String() +
-				" than Inputs.Room has said"}
-		}
-	}
-	return nil
 }

@@ -158,6 +158,43 @@ func (o *tileOwner) culprits(subs []submission) (examined int, bad map[int]bool)
 	return examined, bad
 }
 
+// sift takes out of the offer what makes the rules fail by itself, or what does not fit into a batch. ask asks them
+// about an offer without any intent. It takes as long as a tick at most, and leaves what it has not examined for the
+// next one.
+func (o *tileOwner) sift(ask func(*offer) error) {
+	o.offered.examined = true
+	until := time.Now().Add(o.cfg.TickInterval)
+	for {
+		err := ask(o.offered)
+		switch n := o.offered.items(); {
+		case err == nil, n == 0:
+			return
+		case !errors.Is(err, ErrRules):
+			o.offered = o.offered.first(n / 2)
+			continue
+		}
+		good, bad := 0, o.offered.items() // the first good ones pass, the first bad ones fail
+		for bad-good > 1 && time.Now().Before(until) {
+			middle := (good + bad) / 2
+			if failed := ask(o.offered.first(middle)); failed != nil {
+				bad, err = middle, failed
+			} else {
+				good = middle
+			}
+		}
+		if bad-good > 1 {
+			o.offered = o.offered.first(good)
+			return
+		}
+		if ask(o.offered.first(0)) != nil { // they fail without anything
+			o.offered = o.offered.first(0)
+			return
+		}
+		o.resolveFailed(err, nil)
+		o.offered.blame(bad-1, "the rules fail with it")
+	}
+}
+
 // quiet is the batch of a tick without events and intents; nil if none is needed.
 func (o *tileOwner) quiet() *pendingBatch {
 	if o.mayRest() {

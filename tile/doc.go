@@ -81,6 +81,7 @@
 //   - vocabulary: intent, takeover, rules (and their failures), durability, seams, state, hooks, config;
 //   - inbox, where other goroutines leave intents (queue) and calls, and read the status;
 //   - base (commits and journal), ownership (the authority);
+//   - border and neighbor, where entities come from other tiles and leave for them (offer: what a tick decides of it);
 //   - acquisition, the one way to become the owner, and what its refusals mean: install, quarantine, restore (from the
 //     stream, a checkpoint or memory), acquire (an epoch, a history from a source, an install);
 //   - the owner: pending (a batch until its outcome is known), heartbeat, snapshots, owner (forms and folds batches),

@@ -39,6 +39,28 @@ func (o *tileOwner) drain(ctx context.Context) error {
 	return errDrained
 }
 
+// ErrUnreleased: a tile's owner ended and could not release it. An *UnreleasedError says which, and why.
+var ErrUnreleased = errors.New("tile was not released")
+
+// UnreleasedError is a tile that its owner held to the end: a back end did not answer within Config.DrainTimeout.
+// Another process takes it when it suspects the owner, at the latest when the owner hash has run out.
+type UnreleasedError struct {
+	Tile  fence.TileID
+	Epoch fence.Epoch // that the owner held
+	Err   error       // what kept the owner from releasing it
+}
+
+func (e *UnreleasedError) Error() string {
+	return fmt.Sprintf("tile %s: %v under epoch %d, so its next owner must take it over: %v", e.Tile, ErrUnreleased,
+		e.Epoch, e.Err)
+}
+
+// Is matches ErrUnreleased.
+func (e *UnreleasedError) Is(target error) bool { return target == ErrUnreleased }
+
+// Unwrap returns what kept the owner from releasing the tile.
+func (e *UnreleasedError) Unwrap() error { return e.Err }
+
 // handOver gives the tile to a named successor. On return with nil the processor is serving again; otherwise the
 // error ends it. The caller is answered within DrainTimeout for the last tick and as much for the successor.
 func (o *tileOwner) handOver(ctx context.Context, d drainCall) error {

@@ -110,3 +110,38 @@ func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
 // behindBefore is how many answers in a row must have forgotten something before that is reported: an earlier owner may
 // have answered.
 const behindBefore = 3
+
+// room is Inputs.Room.
+func (b *border) room(to fence.TileID, bytes int) int {
+	if to == 0 || to == b.tile || b.seams.Present == nil || bytes < 0 || bytes > stream.MaxTransfer {
+		return 0
+	}
+	b.mu.Lock()
+	n := b.neighbors[to]
+	closed := n != nil && n.failing != nil && time.Since(n.since) > closedAfter
+	b.mu.Unlock()
+	if closed {
+		return 0
+	}
+	return b.history.Transfers.Room(to, bytes)
+}
+
+// checkRoom says which of the departures there is no room for.
+func (b *border) checkRoom(all []stream.Departure) error {
+	n, most := map[fence.TileID]int{}, map[fence.TileID]int{}
+	for i := range all {
+		d := &all[i]
+		if err := d.Validate(b.tile); err != nil {
+			return err
+		}
+		n[d.To]++
+		most[d.To] = max(most[d.To], len(d.Payload))
+	}
+	for to, n := range n {
+		if room := b.room(to, most[to]); n > room {
+			return &fence.ArgumentError{Field: "Departures", Value: n, Want: "no more for tile " + to.String() +
+				" than Inputs.Room has said"}
+		}
+	}
+	return nil
+}

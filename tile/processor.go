@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
@@ -103,28 +102,6 @@ func (p *TileProcessor) Run(ctx context.Context) error {
 	}
 	return err
 }
-
-// ErrUnreleased: a tile's owner ended and could not release it. An *UnreleasedError says which, and why.
-var ErrUnreleased = errors.New("tile was not released")
-
-// UnreleasedError is a tile that its owner held to the end: a back end did not answer within Config.DrainTimeout.
-// Another process takes it when it suspects the owner, at the latest when the owner hash has run out.
-type UnreleasedError struct {
-	Tile  fence.TileID
-	Epoch fence.Epoch // that the owner held
-	Err   error       // what kept the owner from releasing it
-}
-
-func (e *UnreleasedError) Error() string {
-	return fmt.Sprintf("tile %s: %v under epoch %d, so its next owner must take it over: %v", e.Tile, ErrUnreleased,
-		e.Epoch, e.Err)
-}
-
-// Is matches ErrUnreleased.
-func (e *UnreleasedError) Is(target error) bool { return target == ErrUnreleased }
-
-// Unwrap returns what kept the owner from releasing the tile.
-func (e *UnreleasedError) Unwrap() error { return e.Err }
 
 // acquireWatched is acquire in a goroutine of its own, which is left behind if the rules do not return.
 func (p *TileProcessor) acquireWatched(ctx context.Context) error {

@@ -49,6 +49,19 @@ type Divided interface {
 	Area(event []byte) fence.Area
 }
 
+// TransferRules is implemented by Rules whose entities travel to other tiles. Play is called instead of Resolve.
+//
+// A game writes three branches: an entity leaves (its events take it out of the state, and a departure carries it), an
+// entity arrives (its events put it in, or it is refused), and one comes back because it was refused. Delivery, order,
+// repetitions and restarts are not its business: an entity that departs in a committed batch arrives once, or comes
+// back once.
+type TransferRules interface {
+	Rules
+
+	// Play plays one tick, as Resolve does: it decides and changes nothing.
+	Play(tick fence.Tick, in Inputs) Outputs
+}
+
 // ErrRules means that the game's rules have failed. A *RulesError says how.
 var ErrRules = errors.New("the game's rules have failed")
 

@@ -8,19 +8,6 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
-// TransferRules is implemented by Rules whose entities travel to other tiles. Play is called instead of Resolve.
-//
-// A game writes three branches: an entity leaves (its events take it out of the state, and a departure carries it), an
-// entity arrives (its events put it in, or it is refused), and one comes back because it was refused. Delivery, order,
-// repetitions and restarts are not its business: an entity that departs in a committed batch arrives once, or comes
-// back once.
-type TransferRules interface {
-	Rules
-
-	// Play plays one tick, as Resolve does: it decides and changes nothing.
-	Play(tick fence.Tick, in Inputs) Outputs
-}
-
 // Inputs are what a tick decides about.
 type Inputs struct {
 	Intents []Intent // as for Resolve
@@ -93,6 +80,17 @@ func (p *Presentation) Validate() error {
 		return &fence.ArgumentError{Field: "Transfers", Value: err.Error(), Want: "what follows After, in order"}
 	}
 	return nil
+}
+
+// further reports whether a presentation of a tile says more than another.
+func further(p, than *Presentation) bool {
+	last := func(p *Presentation) stream.TransferID {
+		if n := len(p.Transfers); n > 0 {
+			return p.Transfers[n-1].ID
+		}
+		return stream.TransferID{}
+	}
+	return last(p).Compare(last(than)) > 0 || last(p) == last(than) && p.Settled.Compare(than.Settled) >= 0
 }
 
 // Answer is what a tile tells another of the transfers that it was presented with.
