@@ -1,11 +1,6 @@
 package tilefence_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +11,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/faultinject"
-	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -99,59 +93,4 @@ func TestAnAddressIsNotKnown(t *testing.T) {
 	start(t, s)
 	await(t, s, plaza)
 	assert.Equal(t, 1, text.count("not known whether another process has this server's address"))
-}
-
-// other is a list on which another process is at every address, heard for the first time before the first call of this
-// one. It fails one call of this one's, counted from 1.
-type other struct {
-	share.Members
-	lives bool // it is heard again and again
-	fails int64
-	calls atomic.Int64
-}
-
-func (o *other) Beat(ctx context.Context, group, member string, ttl time.Duration) ([]string, bool, error) {
-	if !strings.HasPrefix(group, "address-") {
-		return o.Members.Beat(ctx, group, member, ttl)
-	}
-	n := o.calls.Add(1)
-	if n == 1 || o.lives {
-		if _, _, err := o.Members.Beat(ctx, group, "other", ttl); err != nil {
-			return nil, false, err
-		}
-	}
-	if n == o.fails {
-		return nil, false, errors.New("too slow")
-	}
-	return o.Members.Beat(ctx, group, member, ttl)
-}
-
-// TestAHeartbeatThatFails while a server finds out whether another has its address, which one that was killed a moment
-// ago has not.
-func TestAHeartbeatThatFails(t *testing.T) {
-	t.Parallel()
-	for fails := range int64(3) {
-		t.Run(fmt.Sprintf("dead/%d", fails), func(t *testing.T) {
-			t.Parallel()
-			b := embedded(t)
-			b.Workers = &other{Members: b.Workers, fails: fails}
-			s := tileServer(t, b, tilefence.TileServerConfig{})
-			require.NoError(t, s.Own(plaza))
-			r := start(t, s)
-			select {
-			case <-r.ended:
-				t.Fatalf("it takes a dead process for one that is alive: %v", r.stop())
-			case <-time.After(7 * time.Second): // twice the lease, and a heartbeat
-			}
-			assert.Equal(t, tile.Serving, state(s, plaza))
-		})
-		t.Run(fmt.Sprintf("alive/%d", fails), func(t *testing.T) {
-			t.Parallel()
-			b := embedded(t)
-			b.Workers = &other{Members: b.Workers, fails: fails, lives: true}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			require.ErrorIs(t, tileServer(t, b, tilefence.TileServerConfig{}).Run(ctx), fence.ErrInvalidArgument)
-		})
-	}
 }
