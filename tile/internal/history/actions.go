@@ -228,7 +228,7 @@ func (r *Reservation) Add(id, actor string, must bool) bool {
 		if u := m.shares[actor]; u != nil {
 			has.n, has.bytes = has.n+u.n, has.bytes+u.bytes
 		}
-		n, bytes := m.free(r.h.GameBytes)
+		n, bytes := m.free(r.h.beside())
 		if actor != "" && (has.n*shareOf > n-r.n || has.bytes*shareOf > bytes-r.bytes) {
 			return false
 		}
