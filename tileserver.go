@@ -85,7 +85,8 @@ type TileServer struct {
 	member route.Membership
 	table  *route.Table
 	hinter *fanout.Hinter
-	peers  *tilehttp.Client // for hand-overs
+	peers  *tilehttp.Client // for hand-overs, and for what crosses a tile's border
+	router *route.Router    // to the owners of neighbours
 
 	intents   *tilehttp.Handler
 	inbound   tilehttp.HandlerConfig
@@ -131,6 +132,9 @@ func NewTileServer(
 	if s.member, err = b.Members.Join(contact, s.table, c.Logger, s.memberChanged); err != nil {
 		return nil, err
 	}
+	if s.router, err = route.NewRouter(s.table, b.Store, &route.RouterConfig{Known: s.table.Known}); err != nil {
+		return nil, err
+	}
 	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
 		return nil, err
 	}
@@ -150,7 +154,7 @@ func NewTileServer(
 	decisions, host := c.DecisionLog.server(contact), s.hostConfig()
 	logEnds(decisions, &host.Hooks)
 	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log,
-		Journal: b.Durable, Handover: s.peers.Handover,
+		Journal: b.Durable, Handover: s.peers.Handover, Present: s.present,
 		Checkpoint: func(ctx context.Context, id fence.TileID) (fence.Snapshot, bool, error) {
 			return checkpoint.Restore(ctx, b.Durable, id)
 		}}
@@ -410,5 +414,6 @@ func (s *TileServer) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(tilehttp.Path, s.intents)
 	mux.Handle(tilehttp.HandoverPath, tilehttp.HandoverHandler(successor{s}, &s.inbound))
+	mux.Handle(tilehttp.PresentPath, tilehttp.PresentHandler(s.presented, &s.inbound))
 	return mux
 }

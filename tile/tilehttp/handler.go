@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"mime"
@@ -192,12 +193,12 @@ func (h *Handler) Drain(ctx context.Context) error {
 
 var errCut = errors.New("tilehttp: drain was cut short")
 
-// fromProgram refuses what a page of another site can make a browser send.
-func fromProgram(w http.ResponseWriter, r *http.Request) bool {
+// fromProgram refuses what a page of another site can make a browser send: want is no type of a form.
+func fromProgram(w http.ResponseWriter, r *http.Request, want string) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
-	case err != nil || kind != "application/json":
-		http.Error(w, "send Content-Type application/json", http.StatusUnsupportedMediaType)
+	case err != nil || kind != want:
+		http.Error(w, "send Content-Type "+want, http.StatusUnsupportedMediaType)
 	case r.Header.Get("Origin") != "":
 		http.Error(w, "not for browsers", http.StatusForbidden)
 	default:
@@ -206,11 +207,12 @@ func fromProgram(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// readBody reads a request of at most maxRequest bytes. Its error is a *fence.ArgumentError.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+// readBody reads a request of at most so many bytes. Its error is a *fence.ArgumentError.
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, &fence.ArgumentError{Field: "request", Value: "too long", Want: tooLong}
+		return nil, &fence.ArgumentError{Field: "request", Value: "too long",
+			Want: fmt.Sprint("at most ", most, " bytes")}
 	}
 	if err != nil {
 		return nil, &fence.ArgumentError{Field: "request", Value: len(b), Want: "a whole body: " + err.Error()}

@@ -56,12 +56,12 @@ func HandoverHandler(a Accepter, cfg *HandlerConfig) http.Handler {
 			http.Error(w, "POST a hand-over", http.StatusMethodNotAllowed)
 			return
 		}
-		if !fromProgram(w, r) {
+		if !fromProgram(w, r, "application/json") {
 			return
 		}
-		b, err := readBody(w, r)
+		b, err := readBody(w, r, maxRequest)
 		if err == nil {
-			if unproven := c.Keys.checkHandover(r.Header, c.Contact, b); unproven != nil {
+			if unproven := c.Keys.checkRequest(roleGiver, r.Header, c.Contact, b); unproven != nil {
 				refusals.Warn("a hand-over was refused", "remote", r.RemoteAddr, "error", unproven)
 				http.Error(w, unproven.Error(), http.StatusUnauthorized)
 				return
@@ -97,7 +97,8 @@ func (c *Client) Handover(ctx context.Context, h tile.Handover) error {
 	if err != nil {
 		return err
 	}
-	status, b, err := c.post(ctx, h.To, body)
+	status, b, err := c.post(ctx, h.To, request{path: HandoverPath, kind: "application/json", role: roleGiver,
+		body: body, most: maxReply})
 	if err != nil {
 		return err
 	}
@@ -175,26 +176,33 @@ func decodeAccepted(b []byte, h *tile.Handover) error {
 	return errNotOurs
 }
 
+// request is what one tile server asks another.
+type request struct {
+	path, kind, role string
+	body             []byte
+	most             int // bytes of the answer
+}
+
 // post sends a request once and reads the whole answer. Its error is an *UnavailableError.
-func (c *Client) post(ctx context.Context, contact string, body []byte) (status int, b []byte, err error) {
-	url, err := c.cfg.URL(contact, HandoverPath)
+func (c *Client) post(ctx context.Context, contact string, r request) (status int, b []byte, err error) {
+	url, err := c.cfg.URL(contact, r.path)
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(r.body))
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}
-	req.Header.Set("Content-Type", "application/json")
-	c.cfg.Keys.signHandover(req.Header, contact, body)
+	req.Header.Set("Content-Type", r.kind)
+	c.cfg.Keys.signRequest(r.role, req.Header, contact, r.body)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: sent(err), Err: err}
 	}
 	defer resp.Body.Close() //nolint:errcheck // what was read is checked by itself
 	// Read to the end, or the connection could not be used again.
-	b, err = io.ReadAll(io.LimitReader(resp.Body, maxReply+1))
-	if err != nil || len(b) > maxReply {
+	b, err = io.ReadAll(io.LimitReader(resp.Body, int64(r.most)+1))
+	if err != nil || len(b) > r.most {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome,
 			Err: errors.Join(errNotOurs, err)}
 	}

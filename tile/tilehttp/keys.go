@@ -45,6 +45,8 @@ const (
 	roleGateway  = "gateway"
 	roleGiver    = "giver"
 	roleReceiver = "receiver"
+	// rolePresenter is that of a server which presents what has departed for a tile.
+	rolePresenter = "presenter"
 )
 
 // prove signs parts in a role with the key that is presented.
@@ -132,32 +134,31 @@ func (k Keys) admit(ctx context.Context, conn *websocket.Conn, asked http.Header
 }
 
 // proofAge is how far the clocks of two tile servers may be apart, and for how long a process that has seen a hand-over
-// can send it again: it names an epoch, so that this moves no tile twice.
+// can send it again: it names an epoch, so that this moves no tile twice, and a presentation that comes again is known.
 const proofAge = 5 * time.Minute
 
-// signHandover proves a request to hand over to contact.
-func (k Keys) signHandover(h http.Header, contact string, body []byte) {
+// signRequest proves a request to the server at contact.
+func (k Keys) signRequest(role string, h http.Header, contact string, body []byte) {
 	if len(k) > 0 {
 		at := strconv.FormatInt(time.Now().UnixMilli(), 10)
 		h.Set(headContact, contact)
-		h.Set(headProof, at+" "+k.prove(roleGiver, contact, at, string(body)))
+		h.Set(headProof, at+" "+k.prove(role, contact, at, string(body)))
 	}
 }
 
-// checkHandover judges a request to hand over to the server of contact own; empty means that it does not know its
-// own.
-func (k Keys) checkHandover(h http.Header, own string, body []byte) error {
+// checkRequest judges a request to the server of contact own; empty means that it does not know its own.
+func (k Keys) checkRequest(role string, h http.Header, own string, body []byte) error {
 	if len(k) == 0 {
 		return nil
 	}
 	at, proof, _ := strings.Cut(h.Get(headProof), " ")
 	contact := h.Get(headContact)
-	if own != "" && contact != own || !k.proven(proof, roleGiver, contact, at, string(body)) {
+	if own != "" && contact != own || !k.proven(proof, role, contact, at, string(body)) {
 		return errUnproven
 	}
 	ms, err := strconv.ParseInt(at, 10, 64)
 	if age := time.Since(time.UnixMilli(ms)); err != nil || age.Abs() > proofAge {
-		return fmt.Errorf("the proof of a hand-over is %v old: are the clocks set?", age.Round(time.Second))
+		return fmt.Errorf("the proof of a %s is %v old: are the clocks set?", role, age.Round(time.Second))
 	}
 	return nil
 }
