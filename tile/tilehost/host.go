@@ -115,8 +115,8 @@ func (h *Host) Queue(ctx context.Context, in tile.Intent, answered func(stream.O
 	return &tile.RedirectError{Tile: in.Tile}
 }
 
-// Present is tile.TileProcessor.Present for a tile of the host. For any other the error is a *tile.RedirectError, to the
-// owner as far as it is known.
+// Present is tile.TileProcessor.Present for a tile of the host. For any other the error is a *tile.RedirectError, to
+// the owner as far as it is known.
 func (h *Host) Present(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
 	if processor := h.submitTo(ctx, p.To); processor != nil {
 		return processor.Present(ctx, p)
