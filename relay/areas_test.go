@@ -105,6 +105,7 @@ func TestAreasAfterAReconnect(t *testing.T) {
 
 // TestAreasChangeWhileItReconnects: a Watch that meets a new connection comes after the Subscribe of that connection.
 func TestAreasChangeWhileItReconnects(t *testing.T) {
+	t.Parallel()
 	_, s, o := dividedWorld(t)
 	for range 150 {
 		w := s.watch(t, func(c *relayclient.Config) { c.Reconnect, c.BackoffMax = true, time.Millisecond })
