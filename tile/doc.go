@@ -28,6 +28,9 @@
 //   - A follower (Config.Follow) serves nothing, answers nothing and commits nothing. It takes the tile only by
 //     the authority's conditional update, on the epoch it saw.
 //
+//   - An entity that departs for another tile (TransferRules) arrives once or comes back once, whatever process, master
+//     or message is lost. If every copy of a tile's history may be, both tiles have to be WriteThrough.
+//
 //   - Drain to a successor loses no intent: each is decided here before, or redirected after the successor serves.
 //
 // # Durability
@@ -90,6 +93,7 @@
 //   - processor, which is one and then the other.
 //
 // Below them, and without a processor, stand internal/history (the game's state and the position where it ends, the
-// outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal), internal/watch
-// (what a follower sees of the owner), internal/turn (at which ticks each tile does what) and internal/retry.
+// outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal),
+// internal/transfer (what is under way between this tile and others), internal/watch (what a follower sees of the
+// owner), internal/turn (at which ticks each tile does what) and internal/retry.
 package tile

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +151,9 @@ type sea struct {
 	mu     sync.Mutex
 	owners map[fence.TileID][]*harbor // all that have been, the latest last
 	lose   func() (request, answer bool)
+
+	confirming fence.Store // instead of the world's; nil: that
+	presented  atomic.Int64
 }
 
 // harbor is a processor of a port.
@@ -162,6 +166,13 @@ type harbor struct {
 func newSea(t *testing.T) *sea {
 	return &sea{world: newWorld(t), owners: map[fence.TileID][]*harbor{},
 		lose: func() (bool, bool) { return false, false }}
+}
+
+// loses says which messages the network loses.
+func (s *sea) loses(f func() (request, answer bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lose = f
 }
 
 var errLost = errors.New("the network lost it")
@@ -186,6 +197,9 @@ func (s *sea) open(id fence.TileID, p *port, cfg tile.Config) *harbor {
 		return s.store.Commit(ctx, c)
 	}
 	seams := s.seams()
+	if s.confirming != nil {
+		seams.Store = s.confirming
+	}
 	seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
 		if err := gone(ctx); err != nil {
 			return tile.Answer{}, err
@@ -218,6 +232,7 @@ func (s *sea) owner(id fence.TileID) *harbor {
 // present delivers a presentation over a network that loses requests and answers.
 func (s *sea) present(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
 	s.mu.Lock()
+	s.presented.Add(1)
 	request, answer := s.lose()
 	s.mu.Unlock()
 	if request {
@@ -302,6 +317,51 @@ func TestARefusedShipComesBack(t *testing.T) {
 	})
 }
 
+// unconfirmedStore is a store whose replicas have nothing while it is so.
+type unconfirmedStore struct {
+	fence.Store
+	behind atomic.Bool
+}
+
+func (s *unconfirmedStore) Confirm(ctx context.Context, id fence.TileID, at fence.Position) error {
+	if s.behind.Load() {
+		return &fence.UnconfirmedError{Receipt: fence.Receipt{Position: at}}
+	}
+	return s.Store.Confirm(ctx, id, at)
+}
+
+// A tile neither presents nor answers what its replicas may not have.
+func TestNothingIsSaidThatMayBeLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSea(t)
+		store := &unconfirmedStore{Store: s.store}
+		s.confirming = store
+		s.open(1, &port{}, tile.Config{ConfirmEvery: 1000})
+		s.open(2, &port{}, tile.Config{ConfirmEvery: 1000})
+		_, err := s.order(1, sailing{Born: "argo"})
+		require.NoError(t, err)
+		store.behind.Store(true)
+		_, err = s.order(1, sailing{Gone: "argo", To: 2})
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second)
+		assert.Empty(t, s.census(), "it is under way")
+		assert.Zero(t, s.presented.Load(), "and was not presented")
+		s.loses(func() (bool, bool) { // from now on, what tile 2 decides is not confirmed
+			store.behind.Store(true)
+			return false, false
+		})
+		store.behind.Store(false)
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, map[string][]fence.TileID{"argo": {2}}, s.census())
+		assert.Equal(t, 1, s.owner(1).Status().UnderWay, "the answer may be lost, so nothing is settled")
+		s.loses(func() (bool, bool) { return false, false })
+		store.behind.Store(false)
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, s.owner(1).Status().UnderWay)
+		s.drainAll()
+	})
+}
+
 func TestAPoisonedShipIsOneShipsTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSea(t)
@@ -355,13 +415,11 @@ func sail(t *testing.T, r *rand.Rand) {
 		require.NoError(t, err)
 	}
 	var lossy sync.Mutex
-	s.mu.Lock()
-	s.lose = func() (bool, bool) {
+	s.loses(func() (bool, bool) {
 		lossy.Lock()
 		defer lossy.Unlock()
 		return r.IntN(5) == 0, r.IntN(5) == 0
-	}
-	s.mu.Unlock()
+	})
 	crossings := 0
 	for range 300 {
 		lossy.Lock()
@@ -390,9 +448,7 @@ func sail(t *testing.T, r *rand.Rand) {
 			s.open(from, &port{berths: berths[from]}, cfg)
 		}
 	}
-	s.mu.Lock()
-	s.lose = func() (bool, bool) { return false, false }
-	s.mu.Unlock()
+	s.loses(func() (bool, bool) { return false, false })
 	time.Sleep(30 * time.Second)
 	found := s.census()
 	for i := range ships {
@@ -409,6 +465,6 @@ func sail(t *testing.T, r *rand.Rand) {
 			<-h.done
 		}
 	}
-	assert.Greater(t, crossings, 100)
+	assert.Greater(t, crossings, 20)
 	t.Log(crossings, "crossings began")
 }

@@ -76,6 +76,9 @@ var (
 		"^TestProtocolKeepsItsPromises$|^TestOneCopyAnswersAsSpecified$|^TestRestoredAuthority$")
 	watched         = simulated("simulation, watched", "^TestWatchers").seeds(150)
 	whole           = simulated("simulation, whole", "^TestPlayersPay").seeds(500)
+	travellers      = simulated("simulation, travellers", "^TestTravellers").seeds(100)
+	ships           = tests("ships", "./tile", "Ship|Said")
+	channels        = tests("channels", "./tile/internal/transfer", ".")
 	lost            = simulated("simulation, all lost", "^TestEveryCopy").seeds(700)
 	bridgeTests     = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
 	bridgeRandom    = tests("bridge random", "./bridge", "^TestRandomFaults$")
@@ -101,6 +104,7 @@ const (
 	base      = "tile/base.go"
 	ownership = "tile/ownership.go"
 	cursor    = "bridge/cursor.go"
+	channel   = "tile/internal/transfer/channel.go"
 	commit    = "fence/redisfence/lua/commit.lua"
 )
 
@@ -278,6 +282,22 @@ var mutants = []mutant{
 		"checkpoint/dynamocheckpoint/journal.go", "AND #end = :prev\"",
 		"AND (#end = :prev OR attribute_exists(#end))\"",
 		[]detector{journalSuite, journalFaults}},
+	{"a tile speaks of what may be lost", "what crosses a border is spoken of when every replica has it",
+		"tile/border.go", "	case confirmed:\n", "	case true:\n", []detector{ships, travellers}},
+	{"a tile takes what it has decided", "a destination decides what follows its mark", channel,
+		"	if after == c.Mark {\n		return all, true\n	}\n", "	if true {\n		return all, true\n	}\n",
+		[]detector{channels, ships, travellers}},
+	{"a tile takes what does not follow", "a destination decides what follows its mark", channel,
+		"	return nil, false\n", "	return all, true\n", []detector{channels, ships, travellers}},
+	{"refusals are forgotten unsettled", "a refusal is kept until it is settled", channel,
+		"	if len(c.Refused) == 0 || c.Refused[0].ID.Compare(settled) > 0 {\n		return stream.TransferID{}\n	}\n" +
+			"	return settled\n", "	if len(c.Refused) > 0 {\n		settled = c.Mark\n	}\n	return settled\n",
+		[]detector{channels, ships, travellers}},
+	{"a tile settles what is not decided", "an outbox keeps a departure until it is decided", channel,
+		"		if t.ID.Compare(mark) > 0 {\n", "		if t.ID.Compare(mark) > 0 && i > 0 {\n",
+		[]detector{channels, ships, travellers}},
+	{"an outbox is not in the snapshot", "what is under way is a part of the tile's state",
+		"tile/internal/history/envelope.go", "	actions = transfers.Append(actions)\n", "", []detector{ships, travellers}},
 	{"a commit under an old epoch is taken", "the store compares epochs", commit,
 		"  if e < current then\n", "  if false then\n", []detector{storeSuite, contest}},
 	{"a commit at any position is taken", "the store compares positions", commit,
