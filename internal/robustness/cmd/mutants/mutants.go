@@ -290,14 +290,15 @@ var mutants = []mutant{
 	{"a tile takes what does not follow", "a destination decides what follows its mark", channel,
 		"	return nil, false\n", "	return all, true\n", []detector{channels, ships, travellers}},
 	{"refusals are forgotten unsettled", "a refusal is kept until it is settled", channel,
-		"	if len(c.Refused) == 0 || c.Refused[0].ID.Compare(settled) > 0 {\n		return stream.TransferID{}\n	}\n" +
-			"	return settled\n", "	if len(c.Refused) > 0 {\n		settled = c.Mark\n	}\n	return settled\n",
+		"	if len(c.Refused) == 0 || c.Refused[0].ID.Compare(settled) > 0 {\n" +
+			"		return stream.TransferID{}\n	}\n	return settled\n", "	if len(c.Refused) > 0 {\n		settled = c.Mark\n	}\n	return settled\n",
 		[]detector{channels, ships, travellers}},
 	{"a tile settles what is not decided", "an outbox keeps a departure until it is decided", channel,
 		"		if t.ID.Compare(mark) > 0 {\n", "		if t.ID.Compare(mark) > 0 && i > 0 {\n",
 		[]detector{channels, ships, travellers}},
 	{"an outbox is not in the snapshot", "what is under way is a part of the tile's state",
-		"tile/internal/history/envelope.go", "	actions = transfers.Append(actions)\n", "", []detector{ships, travellers}},
+		"tile/internal/history/envelope.go", "	actions = transfers.Append(actions)\n", "",
+		[]detector{ships, travellers}},
 	{"a commit under an old epoch is taken", "the store compares epochs", commit,
 		"  if e < current then\n", "  if false then\n", []detector{storeSuite, contest}},
 	{"a commit at any position is taken", "the store compares positions", commit,
