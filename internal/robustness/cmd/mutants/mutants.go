@@ -291,7 +291,8 @@ var mutants = []mutant{
 		"	return nil, false\n", "	return all, true\n", []detector{channels, ships, travellers}},
 	{"refusals are forgotten unsettled", "a refusal is kept until it is settled", channel,
 		"	if len(c.Refused) == 0 || c.Refused[0].ID.Compare(settled) > 0 {\n" +
-			"		return stream.TransferID{}\n	}\n	return settled\n", "	if len(c.Refused) > 0 {\n		settled = c.Mark\n	}\n	return settled\n",
+			"		return stream.TransferID{}\n	}\n	return settled\n",
+		"	if len(c.Refused) > 0 {\n		settled = c.Mark\n	}\n	return settled\n",
 		[]detector{channels, ships, travellers}},
 	{"a tile settles what is not decided", "an outbox keeps a departure until it is decided", channel,
 		"		if t.ID.Compare(mark) > 0 {\n", "		if t.ID.Compare(mark) > 0 && i > 0 {\n",
