@@ -72,7 +72,7 @@ func main() {
 	await := func(what string, open func(context.Context) error) {
 		err := start.Await(ctx, what, open)
 		if ctx.Err() != nil {
-			log.Printf("told to stop: %v", err)
+			log.Printf("stopped: %v", err)
 			os.Exit(0)
 		}
 		check(err)

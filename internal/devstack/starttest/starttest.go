@@ -124,7 +124,7 @@ func waits(t *testing.T, program Program) {
 	select {
 	case err := <-ended:
 		require.NoError(t, err, "it ends when it is asked to:\n%s", out)
-		require.Contains(t, out.String(), "told to stop")
+		require.Contains(t, out.String(), "stopped")
 	case <-time.After(within):
 		require.Fail(t, "it does not end when it is asked to")
 	}
