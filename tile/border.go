@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -28,6 +29,7 @@ type border struct {
 	confirming  bool
 
 	presented map[fence.TileID]*Presentation // what waits for a tick; see keep
+	waiting   atomic.Int32                   // how many those are
 	bytes     int                            // of their payloads
 	neighbors map[fence.TileID]*neighbor     // that something was presented to
 	inputs    Inputs                         // of the rules, the loop's
@@ -81,6 +83,7 @@ func (b *border) end() {
 	}
 	clear(b.presented)
 	b.bytes = 0
+	b.waiting.Store(0)
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
@@ -196,6 +199,7 @@ func (b *border) keep(p *Presentation) error {
 			return ErrOverloaded
 		}
 		b.presented[p.From] = p
+		b.waiting.Add(1)
 		b.bytes += size
 	case further(p, old):
 		for i := range old.Transfers {
@@ -220,12 +224,12 @@ var nothing offer
 
 // offer is what the next tick decides about.
 func (b *border) offer() *offer {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	h := &b.history.Transfers
-	if len(b.presented) == 0 && h.UnderWay() == 0 {
+	if b.waiting.Load() == 0 && h.UnderWay() == 0 {
 		return &nothing
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	f := &offer{forgets: map[fence.TileID]stream.TransferID{}}
 	var from []fence.TileID
 	fresh := map[fence.TileID][]stream.Transfer{}
@@ -266,6 +270,7 @@ func (b *border) drop(peer fence.TileID) {
 		b.bytes -= b.presented[peer].Transfers[i].Size()
 	}
 	delete(b.presented, peer)
+	b.waiting.Add(-1)
 }
 
 // interleave takes one transfer of each tile after the other, so that none makes the others wait. b.mu is held.

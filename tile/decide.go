@@ -8,33 +8,33 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// resolve asks the rules for the tick's events and forms the batch; nil if none is needed.
-func (o *tileOwner) resolve(subs []submission) (*pendingBatch, time.Duration) {
-	began := time.Now()
-	var b *pendingBatch
+// resolve asks the rules for the tick's events and forms the batch; nil if none is needed. took is how long they took.
+func (o *tileOwner) resolve(subs []submission) (b *pendingBatch, took time.Duration) {
 	left := subs
 	if o.stalled() {
 		b = o.quiet()
 	} else {
 		o.offered = o.border.offer()
-		b, left = o.decide(subs)
+		b, left, took = o.decide(subs)
 	}
 	o.inbox.requeue(left)
 	o.inbox.holds(len(subs) - len(left))
-	return b, time.Since(began)
+	return b, took
 }
 
 // decide plays a tick with as many of the intents as it can, in their order, and returns those that are left for the
 // next one. If the events do not fit into one batch, the last intents wait: see portion. An intent that makes the rules
 // fail, or whose events alone do not fit, is rejected: its sender would send it again, to this owner and the next, and
 // each would fail. If the rules fail without any intent, the tick has no events, and the intents wait.
-func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submission) {
-	for n := len(subs); n > 0; {
-		began := time.Now()
+func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submission, took time.Duration) {
+	first := time.Now()
+	var before time.Duration // the attempt that counts
+	for n := len(subs); n > 0; before = time.Since(first) {
 		b, err := o.attempt(subs[:n], nil)
 		if err == nil {
-			o.portion.fitted(n, time.Since(began), o.budget())
-			return b, subs[n:]
+			took = time.Since(first)
+			o.portion.fitted(n, took-before, o.budget())
+			return b, subs[n:], took
 		}
 		if n > 1 && !errors.Is(err, ErrRules) {
 			n = o.portion.reduced(n, tooLong(err), fence.MaxPayload)
@@ -42,18 +42,18 @@ func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submissio
 		}
 		examined, bad := o.culprits(subs[:n])
 		if b, err = o.attempt(subs[:examined], bad); err == nil {
-			return b, subs[examined:]
+			return b, subs[examined:], time.Since(first)
 		}
 		n /= 2 // they fail only together; or the tick does without any
 	}
-	began := time.Now()
 	b, err := o.attempt(nil, nil)
+	took = time.Since(first)
 	if err != nil {
 		o.resolveFailed(err, nil)
-		return o.quiet(), subs
+		return o.quiet(), subs, took
 	}
-	o.portion.fitted(0, time.Since(began), o.budget())
-	return b, subs
+	o.portion.fitted(0, took-before, o.budget())
+	return b, subs, took
 }
 
 // budget is how long the rules may take for a tick.
@@ -94,11 +94,12 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 		}
 	}
 	f.inputs(in)
-	batch, d, err := o.resolver.resolve(in)
-	if err != nil {
+	batch, d := &o.batch, &o.outputs
+	*batch, *d = stream.Batch{}, Outputs{}
+	if err := o.resolver.resolve(in, batch, d); err != nil {
 		return nil, err
 	}
-	arrivals, err := f.decided(&d, &batch)
+	arrivals, err := f.decided(d, batch)
 	if err == nil {
 		err = o.border.checkRoom(d.Departures)
 	}
@@ -108,7 +109,7 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	if batch.Len() == 0 && len(subs) == 0 && o.mayRest() {
 		return nil, nil
 	}
-	b, err := o.form(subs, batch, spread(d.Outcomes, len(subs), bad))
+	b, err := o.form(subs, *batch, spread(d.Outcomes, len(subs), bad))
 	if err == nil {
 		b.arrivals = arrivals
 	}

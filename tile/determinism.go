@@ -24,18 +24,18 @@ type resolver struct {
 	logged time.Time // when it was last logged that Resolve changes the state
 }
 
-func (a *resolver) resolve(in *Inputs) (stream.Batch, Outputs, error) {
+func (a *resolver) resolve(in *Inputs, b *stream.Batch, d *Outputs) error {
 	if !a.cfg.CheckResolve {
-		return a.guard.resolve(a.history.Tick, in)
+		return a.guard.resolve(a.history.Tick, in, b, d)
 	}
 	before, unreadable := a.guard.Snapshot()
 	before = bytes.Clone(before)
-	batch, d, err := a.guard.resolve(a.history.Tick, in)
+	err := a.guard.resolve(a.history.Tick, in, b, d)
 	if after, failed := a.guard.Snapshot(); unreadable == nil && failed == nil && !bytes.Equal(before, after) {
 		a.changed(ImpurityInfo{Tile: a.tile, Tick: a.history.Tick, Intents: in.Intents, Before: before,
 			After: bytes.Clone(after), Offset: firstDifference(before, after)})
 	}
-	return batch, d, err
+	return err
 }
 
 // changed reports that Resolve has changed the state.

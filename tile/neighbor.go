@@ -128,6 +128,9 @@ func (b *border) room(to fence.TileID, bytes int) int {
 
 // checkRoom says which of the departures there is no room for.
 func (b *border) checkRoom(all []stream.Departure) error {
+	if len(all) == 0 {
+		return nil
+	}
 	n, most := map[fence.TileID]int{}, map[fence.TileID]int{}
 	for i := range all {
 		d := &all[i]

@@ -35,7 +35,9 @@ type tileOwner struct {
 	heartbeat *heartbeat
 	resolver  resolver
 	border    *border
-	offered   *offer // what the tick decides about beside its intents
+	offered   *offer       // what the tick decides about beside its intents
+	batch     stream.Batch // what the rules have said last
+	outputs   Outputs
 	portion   portion
 	dilation  dilation
 

@@ -45,6 +45,7 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	}
 	c.Logger = c.Logger.With("tile", id)
 	guard := &guarded{rules: rules, tile: id}
+	guard.travels, _ = rules.(TransferRules)
 	all := &base{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
 		inbox: newInbox(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}

@@ -123,6 +123,7 @@ type guarded struct {
 	tile  fence.TileID
 	tick  fence.Tick // of the last call that had one
 
+	travels  TransferRules // the rules, if they are
 	announce func() []byte // the first event of a tick, if there is one; nil: there is none
 }
 
@@ -181,18 +182,21 @@ func (g *guarded) Divided() bool {
 	return ok
 }
 
-// resolve is Resolve or Play, with each event in its area.
-func (g *guarded) resolve(tick fence.Tick, in *Inputs) (b stream.Batch, d Outputs, err error) {
+// resolve is Resolve or Play, with each event in its area: it fills a batch and outputs that are empty.
+func (g *guarded) resolve(tick fence.Tick, in *Inputs, b *stream.Batch, d *Outputs) (err error) {
 	g.tick = tick
 	defer g.judge("Resolve", &err)
-	if rules, ok := g.rules.(TransferRules); ok {
-		d = rules.Play(tick, *in)
+	if g.travels != nil {
+		*d = g.travels.Play(tick, *in)
 	} else {
 		d.Events, d.Outcomes = g.rules.Resolve(tick, in.Intents)
-		d.Verdicts = slices.Repeat([]Verdict{{Refused: "the rules of this tile take no arrivals"}}, len(in.Arrivals))
+		if len(in.Arrivals) > 0 {
+			no := []Verdict{{Refused: "the rules of this tile take no arrivals"}}
+			d.Verdicts = slices.Repeat(no, len(in.Arrivals))
+		}
 	}
 	if len(d.Outcomes) != len(in.Intents) {
-		return b, d, fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(d.Outcomes),
+		return fmt.Errorf("it returned %d outcomes for %d intents, want one for each", len(d.Outcomes),
 			len(in.Intents))
 	}
 	b.Events, b.Departures = d.Events, d.Departures
@@ -204,7 +208,7 @@ func (g *guarded) resolve(tick fence.Tick, in *Inputs) (b stream.Batch, d Output
 	if divided, ok := g.rules.(Divided); ok {
 		b.Divide(divided.Area)
 	}
-	return b, d, nil
+	return nil
 }
 
 // ErrQuarantined means: the tile's history cannot be folded by the game's rules, and no process runs it until an

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,9 +47,12 @@ type message struct {
 	settled  stream.TransferID
 	entries  []stream.Transfer
 	refused  []stream.Refusal
+	text     string // says all of it
 }
 
-func (m *message) String() string {
+func (m *message) String() string { return m.text }
+
+func (m *message) describe() string {
 	kind := "presents"
 	if m.answer {
 		kind = "answers"
@@ -59,9 +63,9 @@ func (m *message) String() string {
 type world struct {
 	tiles     []modelTile // by ID, from 1
 	wire      []message
-	crossings int    // that may begin
-	deaths    int    // that may happen
-	trace     string // how it came here
+	crossings int   // that may begin
+	deaths    int   // that may happen
+	last      *step // how it came here
 }
 
 // mutant is a rule that is left out.
@@ -77,36 +81,55 @@ const (
 	settledBeforeDecided mutant = "a departure is settled when it was presented"
 )
 
+// step is one step on the way to a state.
+type step struct {
+	before *step
+	text   string
+	args   []any
+}
+
+// trace is the way to a state, a line for each step.
+func (w *world) trace() (all string) {
+	for s := w.last; s != nil; s = s.before {
+		all = fmt.Sprintf(s.text, s.args...) + "\n" + all
+	}
+	return all
+}
+
 func (w *world) tile(id fence.TileID) *modelTile { return &w.tiles[id-1] }
 
-func (w *world) clone(step string, args ...any) *world {
+func (w *world) clone(text string, args ...any) *world {
 	c := *w
 	c.tiles = slices.Clone(w.tiles)
 	for i := range c.tiles {
 		c.tiles[i].tail = slices.Clone(c.tiles[i].tail)
 	}
 	c.wire = slices.Clone(w.wire)
-	c.trace += fmt.Sprintf(step, args...) + "\n"
+	c.last = &step{w.last, text, args}
 	return &c
 }
 
 // key identifies the state.
 func (w *world) key() string {
-	var b strings.Builder
+	b := []byte{byte(w.crossings), byte(w.deaths)}
+	add := func(v *version) {
+		b = binary.AppendUvarint(append(append(b, v.holds...), '|', byte(v.at.Epoch)), uint64(v.at.Seq))
+		b = append(v.Append(b), '|')
+	}
 	for i := range w.tiles {
 		t := &w.tiles[i]
-		fmt.Fprintf(&b, "%d ", t.epoch)
-		for _, v := range append([]version{t.confirmed}, t.tail...) {
-			fmt.Fprintf(&b, "%v %q %x|", v.at, v.holds, v.Append(nil))
+		b = append(b, byte(t.epoch), byte(len(t.tail)))
+		add(&t.confirmed)
+		for j := range t.tail {
+			add(&t.tail[j])
 		}
 	}
 	lines := make([]string, len(w.wire))
 	for i := range w.wire {
-		lines[i] = w.wire[i].String()
+		lines[i] = w.wire[i].text
 	}
 	slices.Sort(lines)
-	fmt.Fprint(&b, lines, w.crossings, w.deaths)
-	return b.String()
+	return string(append(b, strings.Join(lines, "|")...))
 }
 
 const mostTail, mostWire = 2, 2
@@ -121,7 +144,9 @@ func (w *world) commit(t *testing.T, id fence.TileID, b *stream.Batch, holds str
 	v.at = fence.Position{Epoch: m.epoch, Seq: v.at.Seq + 1}
 	var err error
 	v.State, err = v.Fold(v.at, b)
-	require.NoError(t, err, w.trace)
+	if err != nil {
+		require.NoError(t, err, w.trace())
+	}
 	v.holds = holds
 	m.tail = append(m.tail, v)
 	return true
@@ -226,6 +251,7 @@ func (w *world) speaks(id, peer fence.TileID, without mutant) (all []*world) {
 		return nil
 	}
 	send := func(m message) {
+		m.text = m.describe()
 		if slices.ContainsFunc(w.wire, func(o message) bool { return o.String() == m.String() }) {
 			return
 		}
@@ -333,7 +359,7 @@ func search(t *testing.T, w *world, entities string, without mutant, most int) (
 			if k := c.key(); !seen[k] {
 				seen[k] = true
 				if bad := c.census(entities); bad != "" {
-					return len(seen), bad + "\n" + c.trace
+					return len(seen), bad + "\n" + c.trace()
 				}
 				queue = append(queue, c)
 			}
