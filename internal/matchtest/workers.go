@@ -265,7 +265,8 @@ func workersLapse(s scene) {
 	require.NoError(s, err)
 	st, err := lobby.Cancel(s.Context(), s.pool, "t1")
 	require.NoError(s, err)
-	require.Equal(s, match.Cancelled, st.State)
+	// On a busy machine it may have lapsed as often as it may by now.
+	require.Contains(s, []match.State{match.Cancelled, match.TimedOut}, st.State)
 	time.Sleep(3 * hold)
 	require.Equal(s, came["t0"], s.status("t0").Match)
 	require.Equal(s, match.Seated, s.state("t0"))
