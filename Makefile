@@ -13,7 +13,7 @@ HEADLINEFLAGS ?=
 DURATION ?= 10m
 SEED ?=
 SEEDS ?=
-RUN ?= EqualSeeds|Protocol|Restored|Watchers|EveryCopy|Players
+RUN ?= EqualSeeds|Protocol|Restored|Watchers|EveryCopy|Players|Travellers
 
 .PHONY: help
 help: ## list the targets
