@@ -2,7 +2,6 @@ package tile
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -13,11 +12,10 @@ import (
 
 // neighbor is what the owner knows of a tile that it presents departures to.
 type neighbor struct {
-	speaking bool    // a goroutine does
-	answer   *Answer // the latest; nil: there was none
-	behind   int     // answers in a row that had less decided than what is settled
-	failing  error   // why the last attempt failed; nil: it did not
-	since    time.Time
+	speaking bool      // a goroutine does
+	answer   *Answer   // the latest; nil: there was none
+	behind   int       // answers in a row that had less decided than what is settled
+	failing  time.Time // since when no attempt has had an answer; zero: the last one had
 }
 
 // speak presents what is confirmed to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
@@ -28,10 +26,10 @@ func (b *border) speak() {
 	for _, peer := range b.confirmed.Peers() {
 		n := b.neighbors[peer]
 		if n == nil {
-			n = &neighbor{since: time.Now()}
+			n = &neighbor{}
 			b.neighbors[peer] = n
 		}
-		if !n.speaking && b.silent(peer, n) == nil {
+		if !n.speaking && b.owes(peer, n) {
 			n.speaking = true
 			ctx := b.ctx
 			b.beside.Go(func() { b.speakTo(ctx, peer, n) })
@@ -39,17 +37,11 @@ func (b *border) speak() {
 	}
 }
 
-// errNothingToSay ends the goroutine that presents to a tile.
-var errNothingToSay = errors.New("nothing to say")
-
-// silent is nil if there is something to say to a tile. b.mu is held.
-func (b *border) silent(peer fence.TileID, n *neighbor) error {
+// owes reports whether there is something to say to a tile. b.mu is held.
+func (b *border) owes(peer fence.TileID, n *neighbor) bool {
 	c := b.confirmed.With(peer)
 	unsettled := n.answer != nil && len(n.answer.Refused) > 0 && n.answer.Refused[0].ID.Compare(c.Settled) <= 0
-	if !unsettled && len(c.Waiting(n.believed(c), 0)) == 0 {
-		return errNothingToSay
-	}
-	return nil
+	return unsettled || len(c.Waiting(n.believed(c), 0)) > 0
 }
 
 // believed is up to where a tile has decided, as far as it is known.
@@ -64,7 +56,7 @@ func (n *neighbor) believed(c *transfer.Channel) stream.TransferID {
 func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
 	for attempt := 0; ; {
 		b.mu.Lock()
-		if ctx.Err() != nil || b.silent(peer, n) != nil {
+		if ctx.Err() != nil || !b.owes(peer, n) {
 			n.speaking = false
 			b.mu.Unlock()
 			return
@@ -93,11 +85,13 @@ func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
 func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n.failing = err
 	if err != nil {
+		if n.failing.IsZero() {
+			n.failing = time.Now()
+		}
 		return
 	}
-	n.answer, n.since = &a, time.Now()
+	n.answer, n.failing = &a, time.Time{}
 	settled := b.confirmed.With(peer).Settled
 	if a.Mark.Compare(settled) >= 0 {
 		n.behind = 0
@@ -118,7 +112,7 @@ func (b *border) room(to fence.TileID, bytes int) int {
 	}
 	b.mu.Lock()
 	n := b.neighbors[to]
-	closed := n != nil && n.failing != nil && time.Since(n.since) > closedAfter
+	closed := n != nil && !n.failing.IsZero() && time.Since(n.failing) > closedAfter
 	b.mu.Unlock()
 	if closed {
 		return 0
@@ -126,7 +120,8 @@ func (b *border) room(to fence.TileID, bytes int) int {
 	return b.history.Transfers.Room(to, bytes)
 }
 
-// checkRoom says which of the departures there is no room for.
+// checkRoom says which of the departures there is no room for. A tile that has stopped answering since the rules asked
+// is no reason: they could not know.
 func (b *border) checkRoom(all []stream.Departure) error {
 	if len(all) == 0 {
 		return nil
@@ -141,7 +136,7 @@ func (b *border) checkRoom(all []stream.Departure) error {
 		most[d.To] = max(most[d.To], len(d.Payload))
 	}
 	for to, n := range n {
-		if room := b.room(to, most[to]); n > room {
+		if b.seams.Present == nil || n > b.history.Transfers.Room(to, most[to]) {
 			return &fence.ArgumentError{Field: "Departures", Value: n, Want: "no more for tile " + to.String() +
 				" than Inputs.Room has said"}
 		}
