@@ -91,7 +91,7 @@ func TestMembersHearOfADeath(t *testing.T) {
 			}
 		}
 		return false
-	}, 30*time.Second, 20*time.Millisecond, "nobody heard of the death")
+	}, 30*time.Second, 20*time.Millisecond, "no member heard of the death")
 	waittest.Until(t, func() bool { return d.hosts.owner(d.world[0]) != nil }, 30*time.Second, 20*time.Millisecond)
 }
 

@@ -42,7 +42,7 @@ func (all *Problems) Tile(t *tile.Status, suspectAfter time.Duration) {
 		trouble("ticks", "the history of tiles is being repaired", in)
 	case tile.Following:
 		if t.Silent > max(3*suspectAfter, 10*time.Second) {
-			all.Add("take-overs", "tiles have a silent owner, or none, and nobody takes them", t.Tile, t.Silent)
+			all.Add("take-overs", "tiles have a silent owner, or none, and no process takes them", t.Tile, t.Silent)
 		}
 	default:
 		if what, ok := acquiring[t.State]; ok && t.Ended == nil {
