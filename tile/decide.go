@@ -94,6 +94,7 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 		}
 	}
 	f.inputs(in)
+	in.UnderWay = o.history.Transfers.UnderWay()
 	batch, d := &o.batch, &o.outputs
 	*batch, *d = stream.Batch{}, Outputs{}
 	if err := o.resolver.resolve(in, batch, d); err != nil {

@@ -16,10 +16,11 @@ type Inputs struct {
 	// to be changed.
 	Arrivals []Arrival
 
-	// Returns are departures of this tile that their destinations have refused. The rules take them back, all of them:
-	// keep the place of an entity free until it is known that it has arrived (Status.UnderWay counts those that are
-	// not).
+	// Returns are departures of this tile that their destinations have refused. The rules take them back, all of them.
 	Returns []Return
+
+	// UnderWay is how many have departed and may come back, Returns included: keep so many places free.
+	UnderWay int
 
 	// Room is how many entities, of a payload of so many bytes each, may depart for a tile at this tick. It is 0 while
 	// as much is under way there as may be, or the tile does not answer: the border is closed.

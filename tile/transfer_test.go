@@ -27,7 +27,6 @@ import (
 type port struct {
 	ships  map[string]int // by name: the ports that it has been to
 	berths int            // how many there are, those of ships under way included; 0: any number
-	away   int            // ships that have left, and may come back
 
 	poison string // the ship with which Play panics
 	refuse bool   // every arrival
@@ -40,22 +39,14 @@ type sailing struct {
 }
 
 func (p *port) Restore(b []byte) error {
-	p.ships, p.away = map[string]int{}, 0
+	p.ships = map[string]int{}
 	if len(b) == 0 {
 		return nil
 	}
-	var s struct {
-		Ships map[string]int
-		Away  int
-	}
-	err := json.Unmarshal(b, &s)
-	p.ships, p.away = s.Ships, s.Away
-	return err
+	return json.Unmarshal(b, &p.ships)
 }
 
-func (p *port) Snapshot() ([]byte, error) {
-	return json.Marshal(map[string]any{"Ships": p.ships, "Away": p.away})
-}
+func (p *port) Snapshot() ([]byte, error) { return json.Marshal(p.ships) }
 
 func (p *port) Resolve(fence.Tick, []tile.Intent) ([][]byte, []stream.Outcome) {
 	panic("Play is called")
@@ -107,7 +98,7 @@ func (p *port) Play(_ fence.Tick, in tile.Inputs) (out tile.Outputs) {
 		switch {
 		case a.Entity == p.poison:
 			panic("poison: " + p.poison)
-		case p.refuse, p.berths > 0 && len(here)+p.away >= p.berths:
+		case p.refuse, p.berths > 0 && len(here)+in.UnderWay-len(in.Returns)+len(out.Departures) >= p.berths:
 			out.Verdicts = append(out.Verdicts, tile.Verdict{Refused: "the port is full"})
 		default:
 			here[a.Entity] = 0
@@ -140,6 +131,9 @@ func (p *port) Apply(_ fence.Tick, events [][]byte) error {
 			delete(p.ships, s.Gone)
 		} else {
 			p.ships[arrived] = s.Visits
+		}
+		if p.berths > 0 && len(p.ships) > p.berths {
+			return fmt.Errorf("%d ships in %d berths", len(p.ships), p.berths)
 		}
 	}
 	return nil
@@ -313,6 +307,28 @@ func TestARefusedShipComesBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, map[string][]fence.TileID{"0": {1}, "1": {1}, "2": {1}}, s.census())
 		assert.Zero(t, s.owner(1).Status().UnderWay)
+		s.drainAll()
+	})
+}
+
+// The berth of a ship that is under way is not given to another: the ship may come back.
+func TestTheBerthOfAShipUnderWayIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSea(t)
+		s.open(1, &port{berths: 1}, tile.Config{})
+		s.open(2, &port{refuse: true}, tile.Config{})
+		s.open(3, &port{}, tile.Config{})
+		s.loses(func() (bool, bool) { return true, false })
+		for from, ship := range map[fence.TileID]sailing{1: {Gone: "argo", To: 2}, 3: {Gone: "nina", To: 1}} {
+			_, err := s.order(from, sailing{Born: ship.Gone})
+			require.NoError(t, err)
+			_, err = s.order(from, ship)
+			require.NoError(t, err)
+		}
+		assert.Empty(t, s.census(), "both are under way")
+		s.loses(func() (bool, bool) { return false, false })
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, map[string][]fence.TileID{"argo": {1}, "nina": {3}}, s.census())
 		s.drainAll()
 	})
 }
