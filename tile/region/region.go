@@ -37,7 +37,14 @@ type Region struct {
 	id       fence.TileID
 	cells    []Cell    // sorted
 	adjacent [][]int32 // per cell, the indices of its neighbours inside the tile
+	across   map[int][]Place
 	areas    areas
+}
+
+// Place is a cell of some tile's ground.
+type Place struct {
+	Tile fence.TileID
+	Cell int // its index in that tile
 }
 
 // Of computes a tile's geometry, about a millisecond of work. It returns a *fence.ArgumentError if t
@@ -51,7 +58,7 @@ func Of(t fence.TileID) (*Region, error) {
 	if err != nil {
 		return nil, invalid(t, err.Error())
 	}
-	r := &Region{id: t, cells: make([]Cell, len(children))}
+	r := &Region{id: t, cells: make([]Cell, len(children)), across: map[int][]Place{}}
 	for i, c := range children {
 		r.cells[i] = Cell(c)
 	}
@@ -63,7 +70,14 @@ func Of(t fence.TileID) (*Region, error) {
 			return nil, invalid(t, err.Error())
 		}
 		for _, n := range ring {
-			if j, ok := r.Index(Cell(n)); ok && j != i {
+			if j, ok := r.Index(Cell(n)); !ok {
+				tile, _ := Parent(Cell(n))
+				at, err := n.ChildPos(cell.Resolution()) // among its children, which are in H3 order
+				if err != nil {
+					return nil, invalid(t, err.Error())
+				}
+				r.across[i] = append(r.across[i], Place{tile, at})
+			} else if j != i {
 				r.adjacent[i] = append(r.adjacent[i], int32(j))
 			}
 		}
@@ -127,6 +141,10 @@ func (r *Region) Index(c Cell) (i int, ok bool) { return slices.BinarySearch(r.c
 // Adjacent lists the indices of the cells of this tile that touch the i-th. The slice is shared: do not
 // change it. At the tile's rim it is shorter than six.
 func (r *Region) Adjacent(i int) []int32 { return r.adjacent[i] }
+
+// Across lists the cells of other tiles that touch the i-th: none, but at the tile's rim. The slice is shared: do not
+// change it.
+func (r *Region) Across(i int) []Place { return r.across[i] }
 
 // Center returns the center of the i-th cell.
 func (r *Region) Center(i int) Point {

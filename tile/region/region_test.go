@@ -40,6 +40,38 @@ func TestGroundOfHexagonAndPentagon(t *testing.T) {
 	}
 }
 
+// TestAcross: what touches a cell is inside its tile or across a border, where the other tile says the same.
+func TestAcross(t *testing.T) {
+	pentagons, err := h3.Pentagons(5)
+	require.NoError(t, err)
+	hexagon, err := region.At(37.7752, -122.4186, 5)
+	require.NoError(t, err)
+	for _, id := range []fence.TileID{hexagon, fence.TileID(pentagons[3])} {
+		r, err := region.Of(id)
+		require.NoError(t, err)
+		disk, err := region.Disk(id, 1)
+		require.NoError(t, err)
+		others := map[fence.TileID]*region.Region{}
+		for _, n := range disk[1:] {
+			others[n], err = region.Of(n)
+			require.NoError(t, err)
+		}
+		met := map[fence.TileID]bool{}
+		for i := range r.Len() {
+			ring, err := h3.Cell(r.Cell(i)).GridDisk(1)
+			require.NoError(t, err)
+			require.Equal(t, len(ring)-1, len(r.Adjacent(i))+len(r.Across(i)))
+			for _, p := range r.Across(i) {
+				require.Contains(t, others, p.Tile)
+				met[p.Tile] = true
+				require.Contains(t, ring, h3.Cell(others[p.Tile].Cell(p.Cell)))
+				require.Contains(t, others[p.Tile].Across(p.Cell), region.Place{Tile: id, Cell: i})
+			}
+		}
+		assert.Len(t, met, len(disk)-1)
+	}
+}
+
 func TestParentAgreesWithH3AtEveryResolution(t *testing.T) {
 	for res := region.Depth; res <= 15; res++ {
 		for lat := -88.0; lat < 90; lat += 7.3 {
