@@ -12,20 +12,21 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
 )
 
 // memoryViews is a store of views that a test can make fail.
 type memoryViews struct {
-	*viewcache.Memory
+	*viewstore.Memory
 	t      testing.TB
 	down   atomic.Bool
 	caches []*viewcache.Cache
 }
 
 func newMemoryViews(t testing.TB) *memoryViews {
-	m, err := viewcache.NewMemory(&viewcache.Limits{Budget: 16 << 20, Grace: 20 * time.Millisecond})
+	m, err := viewstore.NewMemory(&viewstore.Limits{Budget: 16 << 20, Grace: 20 * time.Millisecond})
 	require.NoError(t, err)
 	return &memoryViews{Memory: m, t: t}
 }
@@ -39,10 +40,10 @@ func (m *memoryViews) cache(log stream.Log) *viewcache.Cache {
 }
 
 func (m *memoryViews) Lock(
-	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
-) (viewcache.Grant, error) {
+	ctx context.Context, tile fence.TileID, seen viewstore.Version, lease time.Duration,
+) (viewstore.Grant, error) {
 	if m.down.Load() {
-		return viewcache.Grant{}, errors.New("the store of views is down")
+		return viewstore.Grant{}, errors.New("the store of views is down")
 	}
 	return m.Memory.Lock(ctx, tile, seen, lease)
 }

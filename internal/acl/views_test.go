@@ -14,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
@@ -49,7 +50,7 @@ func TestViewsUnderTheirUser(t *testing.T) {
 	world := &viewcachetest.World{Store: mem, Bytes: 100}
 	log := &viewcachetest.Log{Log: memstream.New(mem)}
 	heard := make(chan struct{}, 1000)
-	defer store.Listen(tile, func(viewcache.Version) { heard <- struct{}{} })()
+	defer store.Listen(tile, func(viewstore.Version) { heard <- struct{}{} })()
 	waittest.Until(t, func() bool {
 		_, err := world.Commit(t.Context(), tile)
 		require.NoError(t, err)
@@ -66,7 +67,7 @@ func TestViewsUnderTheirUser(t *testing.T) {
 		return len(heard) > 0
 	}, 20*time.Second, time.Millisecond, "may the relay subscribe to announcements?")
 
-	g, err := store.Lock(t.Context(), tile+1, viewcache.Version{}, time.Minute)
+	g, err := store.Lock(t.Context(), tile+1, viewstore.Version{}, time.Minute)
 	require.NoError(t, err)
 	held, err := store.Renew(t.Context(), tile+1, g.Token, time.Minute)
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -52,15 +53,14 @@ func auditLength(tb testing.TB) time.Duration {
 // log has is compared with what was committed too, before it is trimmed.
 func BenchmarkViewAudit(b *testing.B) {
 	b.Run("memory", func(b *testing.B) {
-		store, err := viewcache.NewMemory(nil)
-		require.NoError(b, err)
-		audit(b, func() viewcache.Store { return store }, store.Flush)
+		store := viewstore.New()
+		audit(b, func() viewstore.Store { return store }, store.Flush)
 	})
 	b.Run("redis", func(b *testing.B) {
 		stack := stacktest.Start(b, devstack.Config{Parts: []devstack.Part{devstack.Views}})
 		client := redis.NewClient(redisviewcache.Options(stack.ViewsAddr))
 		b.Cleanup(func() { _ = client.Close() })
-		audit(b, func() viewcache.Store {
+		audit(b, func() viewstore.Store {
 			store, err := redisviewcache.New(client, fence.World{}, nil)
 			require.NoError(b, err)
 			b.Cleanup(store.Close)
@@ -69,7 +69,7 @@ func BenchmarkViewAudit(b *testing.B) {
 	})
 }
 
-func audit(b *testing.B, open func() viewcache.Store, flush func()) {
+func audit(b *testing.B, open func() viewstore.Store, flush func()) {
 	const relays, tiles, readers = 4, 20, 4
 	mem := memfence.New()
 	world, log := &viewcachetest.World{Store: mem, Bytes: 20, State: 4 << 10}, memstream.New(mem)

@@ -22,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
@@ -294,9 +295,7 @@ func median(rounds []counts, name string) float64 {
 // oneCopy is how many bytes the views of all tiles have, each once: snapshot and payloads.
 func (s *viewStorm) oneCopy(b *testing.B) (n int) {
 	b.Helper()
-	none, err := viewcache.NewMemory(nil)
-	require.NoError(b, err)
-	views, err := viewcache.New(none, s.log, viewcachetest.Keys, nil)
+	views, err := viewcache.New(viewstore.New(), s.log, viewcachetest.Keys, nil)
 	require.NoError(b, err)
 	for _, tile := range s.tiles {
 		v, err := views.View(b.Context(), tile, fence.Position{})

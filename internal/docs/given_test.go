@@ -99,8 +99,8 @@ var givenIn = map[string]map[string]string{
 	},
 	"relay/viewcache/redisviewcache": {"broker": "fanout.Subscriber", "key": "[]byte"},
 	"internal/viewcachetest": {
-		"openStore":   "func(*testing.T, *viewcache.Limits) viewcache.Store",
-		"openBackend": "func(*testing.T, *viewcache.Limits) viewcachetest.Backend",
+		"openStore":   "func(*testing.T, *viewstore.Limits) viewstore.Store",
+		"openBackend": "func(*testing.T, *viewstore.Limits) viewcachetest.Backend",
 	},
 	"stream/fanout":             {"publisher": "fanout.HintPublisher"},
 	"stream/fanout/fanouttest":  {"newBackend": "func(*testing.T) fanouttest.Backend"},

@@ -10,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream/memstream"
 )
@@ -130,7 +131,7 @@ func TestCompare(t *testing.T) {
 type audit struct {
 	*viewcachetest.World
 	mem   *memfence.Store
-	store *viewcache.Memory
+	store *viewstore.Memory
 	cache *viewcache.Cache
 }
 
@@ -138,7 +139,7 @@ func newAudit(t *testing.T) *audit {
 	mem := memfence.New()
 	a := &audit{World: &viewcachetest.World{Store: mem, Bytes: 20}, mem: mem}
 	var err error
-	a.store, err = viewcache.NewMemory(nil)
+	a.store, err = viewstore.NewMemory(nil)
 	require.NoError(t, err)
 	a.cache, err = viewcache.New(a.store, memstream.New(mem), viewcachetest.Keys, &viewcache.Config{Fresh: fresh})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/seed"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
@@ -20,7 +21,7 @@ func deadRebuilder(s *story) {
 	s.played()
 	const lease = 500 * time.Millisecond
 	began := time.Now()
-	g, err := s.Lock(s.Context(), s.tile, viewcache.Version{}, lease) // and never again a word from it
+	g, err := s.Lock(s.Context(), s.tile, viewstore.Version{}, lease) // and never again a word from it
 	require.NoError(s, err)
 	require.NotZero(s, g.Token)
 	c := s.cache(s.Backend.Store, never)
@@ -44,7 +45,7 @@ func deadRebuilder(s *story) {
 
 func hungRebuilder(s *story) {
 	s.played()
-	g, err := s.Lock(s.Context(), s.tile, viewcache.Version{}, time.Minute) // it renews, and gets nowhere
+	g, err := s.Lock(s.Context(), s.tile, viewstore.Version{}, time.Minute) // it renews, and gets nowhere
 	require.NoError(s, err)
 	require.NotZero(s, g.Token)
 	c := s.cache(s.Backend.Store, never)
@@ -213,13 +214,13 @@ func foreign(s *story) {
 	base, tail, err := s.Values(s.Context(), s.tile, first, true)
 	require.NoError(s, err)
 	other := s.tile
-	for viewcache.GroupOf(s.tile) != viewcache.GroupOf(other) || s.tile == other {
+	for viewstore.GroupOf(s.tile) != viewstore.GroupOf(other) || s.tile == other {
 		s.tile++
 	}
 	s.played()
 	s.ticks(1)
 	head := s.Head(s.tile)
-	for name, p := range map[string]viewcache.Put{
+	for name, p := range map[string]viewstore.Put{
 		"another tile's":           {At: head, Base: first.Base, Tail: tail, Snapshot: base},
 		"another version's":        {Tile: other, At: at(9, 9, 9), Base: first.Base, Tail: tail, Snapshot: base},
 		"a tail for a base":        {Tile: other, At: first.At, Base: first.Base, Tail: tail, Snapshot: tail},
@@ -233,7 +234,7 @@ func foreign(s *story) {
 		s.Flush()
 		verdict, err := s.Put(s.Context(), p)
 		require.NoError(s, err, name)
-		require.Equal(s, viewcache.Stored, verdict, name)
+		require.Equal(s, viewstore.Stored, verdict, name)
 		c := s.cache(s.Backend.Store, always)
 		v, err := c.View(s.Context(), p.Tile, fence.Position{})
 		require.NoError(s, err, name)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/stream"
@@ -23,7 +24,7 @@ import (
 
 // Backend is a store that a Cache is tested on, and how to empty it.
 type Backend struct {
-	viewcache.Store
+	viewstore.Store
 	Flush func()
 }
 
@@ -40,10 +41,10 @@ type story struct {
 // RunCache tests a viewcache.Cache on a back end: what may happen to the cache and to the relays that use it. inMemory
 // is for a back end that lies in this process: stories that wait long run in a bubble of package synctest, where that
 // takes no time.
-func RunCache(t *testing.T, inMemory bool, open func(t *testing.T, limits *viewcache.Limits) Backend) {
+func RunCache(t *testing.T, inMemory bool, open func(t *testing.T, limits *viewstore.Limits) Backend) {
 	waits := []string{"AStoreThatHangsCostsABoundedTime", "AHungRebuilderIsNotWaitedForLong",
 		"ALateRebuilderOverwritesNothing"}
-	tell := func(name string, limits *viewcache.Limits, run func(s *story)) {
+	tell := func(name string, limits *viewstore.Limits, run func(s *story)) {
 		inside := func(t *testing.T) {
 			mem := memfence.New()
 			s := &story{T: t, Backend: open(t, limits), World: &World{Store: mem, Bytes: 100}, mem: mem,
@@ -78,14 +79,14 @@ func RunCache(t *testing.T, inMemory bool, open func(t *testing.T, limits *viewc
 	tell("AStoreThatHangsInARebuild", nil, hangsMeanwhile)
 	tell("ARebuildHoldsUpNoOtherTile", nil, otherTiles)
 	tell("ABusyRelayLeavesTheLock", nil, busyRelay)
-	tell("TimeDecidesNothing", &viewcache.Limits{Budget: 16 << 20, Grace: 50 * time.Millisecond}, audited)
+	tell("TimeDecidesNothing", &viewstore.Limits{Budget: 16 << 20, Grace: 50 * time.Millisecond}, audited)
 }
 
 // Keys are those of the relays that share views in tests.
 var Keys = [][]byte{[]byte("the relays of a test")}
 
 // cache is the cache of one more relay. It takes a slow store for a slow store, not for one that hangs.
-func (s *story) cache(on viewcache.Store, fresh time.Duration) *viewcache.Cache {
+func (s *story) cache(on viewstore.Store, fresh time.Duration) *viewcache.Cache {
 	s.Helper()
 	c, err := viewcache.New(on, s.log, Keys, &viewcache.Config{Fresh: fresh, Timeout: 10 * time.Second})
 	require.NoError(s, err)
@@ -176,9 +177,9 @@ func extended(s *story) {
 	for i, info := range rebuilt {
 		require.Positive(s, info.Took)
 		info.Took = 0
-		verdict := viewcache.Stored
+		verdict := viewstore.Stored.String()
 		if i == 3 {
-			verdict = viewcache.Confirmed
+			verdict = viewstore.Confirmed.String()
 		}
 		require.Equal(s, viewcache.RebuildInfo{Tile: s.tile, Position: info.Position, Whole: i == 0, Verdict: verdict},
 			info)
@@ -259,7 +260,7 @@ func invented(s *story) {
 	u, err := s.Usage(s.Context())
 	require.NoError(s, err)
 	require.Zero(s, u)
-	g, err := s.Lock(s.Context(), s.tile, viewcache.Version{}, time.Minute)
+	g, err := s.Lock(s.Context(), s.tile, viewstore.Version{}, time.Minute)
 	require.NoError(s, err)
 	require.NotZero(s, g.Token, "the lock ended with its holder")
 }
@@ -317,7 +318,7 @@ func otherTiles(s *story) {
 	for s.log.Calls() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	for viewcache.GroupOf(s.tile) != viewcache.GroupOf(first) || s.tile == first {
+	for viewstore.GroupOf(s.tile) != viewstore.GroupOf(first) || s.tile == first {
 		s.tile++ // of the same group
 	}
 	s.played()

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
@@ -38,7 +39,7 @@ func forged(s *story) {
 		return b
 	}
 	last := at(fence.MaxNumber, fence.MaxNumber, 1)
-	for name, p := range map[string]viewcache.Put{
+	for name, p := range map[string]viewstore.Put{
 		"another snapshot at the true position": {At: head, Base: now.Base, Tail: tail, Snapshot: changed(base)},
 		"another tail at the true position":     {At: head, Base: now.Base, Tail: changed(tail), Snapshot: base},
 		"what has a checksum": {At: head, Base: now.Base, Tail: unsigned(tail),
@@ -51,7 +52,7 @@ func forged(s *story) {
 		p.Tile = s.tile
 		verdict, err := s.Put(s.Context(), p)
 		require.NoError(s, err, name)
-		require.Equal(s, viewcache.Stored, verdict, name)
+		require.Equal(s, viewstore.Stored, verdict, name)
 		c := s.cache(s.Backend.Store, never)
 		v := s.view(c, fence.Position{})
 		require.Equal(s, head, v.Position, name)

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
-	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
 // Tests of what a store keeps, for how long, and what goes when there is no room.
@@ -38,7 +38,7 @@ func grace(s *scene) {
 // counted is what values count.
 func counted(values ...[]byte) (n int64) {
 	for _, v := range values {
-		n += int64(len(v) + viewcache.ValueCost)
+		n += int64(len(v) + viewstore.ValueCost)
 	}
 	return n
 }
@@ -46,7 +46,7 @@ func counted(values ...[]byte) (n int64) {
 // groupMates are tiles of one group.
 func groupMates(n int) (tiles []fence.TileID) {
 	for t := fence.TileID(1); len(tiles) < n; t++ {
-		if viewcache.GroupOf(t) == viewcache.GroupOf(1) {
+		if viewstore.GroupOf(t) == viewstore.GroupOf(1) {
 			tiles = append(tiles, t)
 		}
 	}
@@ -57,7 +57,7 @@ func budget(s *scene) {
 	const share, size = 1 << 20, 100_000
 	tiles := groupMates(40)
 	for i, t := range tiles {
-		require.Equal(s, viewcache.Stored, s.put(t, 1, at(1, 2, 3), fence.Position{}, size))
+		require.Equal(s, viewstore.Stored, s.put(t, 1, at(1, 2, 3), fence.Position{}, size))
 		if i > 0 {
 			s.newest(tiles[0]) // it is used all the time
 		}
@@ -78,7 +78,7 @@ func budget(s *scene) {
 	require.NoError(s, err)
 	require.Equal(s, 30, u.Evicted)
 	require.Equal(s, 10, u.Tiles)
-	require.Equal(s, viewcache.TooLarge, s.put(tiles[0], 1, at(1, 3, 3), fence.Position{}, share/4))
+	require.Equal(s, viewstore.TooLarge, s.put(tiles[0], 1, at(1, 3, 3), fence.Position{}, share/4))
 	s.has(tiles[0], s.newest(tiles[0]), false, true)
 }
 
@@ -89,9 +89,9 @@ func small(s *scene) {
 	tiles := groupMates(1200)
 	last := tiles[len(tiles)-1]
 	for _, t := range tiles[:len(tiles)-1] {
-		require.Equal(s, viewcache.Stored, s.put(t, 1, at(1, 1, 1), fence.Position{}, size))
+		require.Equal(s, viewstore.Stored, s.put(t, 1, at(1, 1, 1), fence.Position{}, size))
 	}
-	require.Equal(s, viewcache.Stored, s.put(last, 1, at(1, 1, 1), fence.Position{}, share/5))
+	require.Equal(s, viewstore.Stored, s.put(last, 1, at(1, 1, 1), fence.Position{}, share/5))
 	u, err := s.Usage(s.Context())
 	require.NoError(s, err)
 	require.LessOrEqual(s, u.Bytes, int64(share))
@@ -101,10 +101,10 @@ func oldFirst(s *scene) {
 	const size = 100_000
 	tiles := groupMates(3)
 	for i := range 3 {
-		require.Equal(s, viewcache.Stored, s.put(tiles[i], 1, at(1, 1, 1), fence.Position{}, size))
+		require.Equal(s, viewstore.Stored, s.put(tiles[i], 1, at(1, 1, 1), fence.Position{}, size))
 	}
 	for seq := range uint64(30) { // one tile has many versions within the grace
-		require.Equal(s, viewcache.Stored, s.put(tiles[0], 1, at(1, 2+seq, 1), fence.Position{}, size))
+		require.Equal(s, viewstore.Stored, s.put(tiles[0], 1, at(1, 2+seq, 1), fence.Position{}, size))
 	}
 	for i := range 3 {
 		s.has(tiles[i], s.newest(tiles[i]), false, true)
@@ -123,18 +123,18 @@ func refused(s *scene) {
 		return u.Old
 	}
 	require.Equal(s, 2, old(), "a tail and a base")
-	require.Equal(s, viewcache.TooLarge, s.put(s.tile, 3, at(2, 1, 1), first, share/4))
+	require.Equal(s, viewstore.TooLarge, s.put(s.tile, 3, at(2, 1, 1), first, share/4))
 	require.Equal(s, 2, old(), "too large, whatever is evicted")
 
 	for seq := range uint64(900) { // so many old values that one call may not evict enough of them
 		s.put(s.tile, 3, at(2, 2+seq, 1), second, size)
 	}
 	verdict := s.put(s.tile, 4, at(3, 1, 1), first, 120_000)
-	require.Contains(s, []viewcache.Verdict{viewcache.Stored, viewcache.TooLarge}, verdict)
+	require.Contains(s, []viewstore.Verdict{viewstore.Stored, viewstore.TooLarge}, verdict)
 	last := at(4, 1, 1)
-	require.Equal(s, viewcache.Stored, s.put(s.tile, 5, last, last, size))
+	require.Equal(s, viewstore.Stored, s.put(s.tile, 5, last, last, size))
 	waittest.Until(s, func() bool { // each call reclaims some of what has outlived its grace
-		require.Equal(s, viewcache.Confirmed, s.put(s.tile, 5, last, last, size))
+		require.Equal(s, viewstore.Confirmed, s.put(s.tile, 5, last, last, size))
 		u, err := s.Usage(s.Context())
 		require.NoError(s, err)
 		return u.Bytes == counted(value(last, size), value(last, size))

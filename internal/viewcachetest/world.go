@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -172,7 +172,7 @@ func (l *Log) Calls() int64 { return l.Reads.Load() + l.Snapshots.Load() + l.Las
 
 // Broken is a Store with a hand on it. Nil functions change nothing.
 type Broken struct {
-	viewcache.Store
+	viewstore.Store
 	Down       atomic.Bool  // every call fails at once
 	Hang       atomic.Bool  // every call lasts until its context ends
 	Looks      atomic.Int64 // calls of Lock
@@ -198,17 +198,17 @@ func (b *Broken) step(ctx context.Context) error {
 	return nil
 }
 
-// Find implements viewcache.Store.
-func (b *Broken) Find(ctx context.Context, tile fence.TileID) (viewcache.Version, bool, error) {
+// Find implements viewstore.Store.
+func (b *Broken) Find(ctx context.Context, tile fence.TileID) (viewstore.Version, bool, error) {
 	if err := b.step(ctx); err != nil {
-		return viewcache.Version{}, false, err
+		return viewstore.Version{}, false, err
 	}
 	return b.Store.Find(ctx, tile)
 }
 
-// Values implements viewcache.Store.
+// Values implements viewstore.Store.
 func (b *Broken) Values(
-	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
+	ctx context.Context, tile fence.TileID, v viewstore.Version, snapshot bool,
 ) (base, tail []byte, err error) {
 	if b.BeforeRead != nil {
 		b.BeforeRead()
@@ -223,20 +223,20 @@ func (b *Broken) Values(
 	return base, tail, err
 }
 
-// Lock implements viewcache.Store.
+// Lock implements viewstore.Store.
 func (b *Broken) Lock(
-	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
-) (viewcache.Grant, error) {
+	ctx context.Context, tile fence.TileID, seen viewstore.Version, lease time.Duration,
+) (viewstore.Grant, error) {
 	b.Looks.Add(1)
 	if err := b.step(ctx); err != nil {
-		return viewcache.Grant{}, err
+		return viewstore.Grant{}, err
 	}
 	return b.Store.Lock(ctx, tile, seen, lease)
 }
 
-// Renew implements viewcache.Store.
+// Renew implements viewstore.Store.
 func (b *Broken) Renew(
-	ctx context.Context, tile fence.TileID, token viewcache.Token, lease time.Duration,
+	ctx context.Context, tile fence.TileID, token viewstore.Token, lease time.Duration,
 ) (bool, error) {
 	if b.NoRenewal {
 		return true, nil
@@ -247,8 +247,8 @@ func (b *Broken) Renew(
 	return b.Store.Renew(ctx, tile, token, lease)
 }
 
-// Put implements viewcache.Store.
-func (b *Broken) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
+// Put implements viewstore.Store.
+func (b *Broken) Put(ctx context.Context, p viewstore.Put) (viewstore.Verdict, error) {
 	if b.BeforePut != nil {
 		b.BeforePut()
 		ctx = context.WithoutCancel(ctx) // it was on its way
@@ -259,16 +259,16 @@ func (b *Broken) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, e
 	return b.Store.Put(ctx, p)
 }
 
-// Unlock implements viewcache.Store.
-func (b *Broken) Unlock(ctx context.Context, tile fence.TileID, token viewcache.Token) error {
+// Unlock implements viewstore.Store.
+func (b *Broken) Unlock(ctx context.Context, tile fence.TileID, token viewstore.Token) error {
 	if err := b.step(ctx); err != nil {
 		return err
 	}
 	return b.Store.Unlock(ctx, tile, token)
 }
 
-// Listen implements viewcache.Store.
-func (b *Broken) Listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
+// Listen implements viewstore.Store.
+func (b *Broken) Listen(tile fence.TileID, heard func(viewstore.Version)) (stop func()) {
 	if b.Deaf {
 		return func() {}
 	}

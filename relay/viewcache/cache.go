@@ -12,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/internal/keyring"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -50,7 +51,7 @@ type RebuildInfo struct {
 	Position fence.Position // at which what was read ends
 	Whole    bool           // snapshot and tail were read; else only what follows the version before
 	Took     time.Duration  // until it was stored
-	Verdict  Verdict        // of the store of views; zero: it was not asked, or did not answer
+	Verdict  string         // of the store of views, such as "stored"; empty: it was not asked, or did not answer
 	Err      error          // why there is no view; nil if there is one, stored or not
 }
 
@@ -81,7 +82,7 @@ func (c *Config) withDefaults() (Config, error) {
 // Cache hands out views that relays share, and lets one relay at a time read what is missing. Create one with New. All
 // methods are safe for concurrent use.
 type Cache struct {
-	store Store
+	store viewstore.Store
 	log   stream.Log
 	codec codec
 	cfg   Config
@@ -105,13 +106,17 @@ func (c *Cache) EnterWorld(ctx context.Context, w fence.World) (fence.World, err
 // maxReads is how many rebuilds of one Cache read the log at once: as many as a relay reads by itself, by default.
 const maxReads = 16
 
-// New returns a Cache of what is in log. The relays that share views have the same keys, one or more of at least 16
-// random bytes, such as those of tilehttp.Keys; processes of another world have others. The first signs what this
-// cache stores, all are accepted, so that a key is replaced as there. A process that can write to the store of views
-// and has no key can remove views, and slow joins down, but have no relay hand out anything. New does no I/O and
-// starts no goroutine; while the cache rebuilds a view, it has one that renews the lock. Errors: a
-// *fence.ArgumentError, also without keys: a relay whose Views are nil reads the coordination store itself.
-func New(store Store, log stream.Log, keys [][]byte, cfg *Config) (*Cache, error) {
+// NewMemory returns a store of views in this process, for tests and for relays that share it.
+func NewMemory() viewstore.Store { return viewstore.New() }
+
+// New returns a Cache of what is in log. The store is a *redisviewcache.Store or NewMemory's. The relays that share
+// views have the same keys, one or more of at least 16 random bytes, such as those of tilehttp.Keys; processes of
+// another world have others. The first signs what this cache stores, all are accepted, so that a key is replaced as
+// there. A process that can write to the store of views and has no key can remove views, and slow joins down, but have
+// no relay hand out anything. New does no I/O and starts no goroutine; while the cache rebuilds a view, it has one that
+// renews the lock. Errors: a *fence.ArgumentError, also without keys: a relay whose Views are nil reads the
+// coordination store itself.
+func New(store viewstore.Store, log stream.Log, keys [][]byte, cfg *Config) (*Cache, error) {
 	switch {
 	case len(keys) == 0:
 		return nil, &fence.ArgumentError{Field: "keys", Value: "none", Want: "one key or more that the relays which " +
@@ -150,7 +155,7 @@ func (c *Cache) Tail(ctx context.Context, tile fence.TileID, after, need fence.P
 		return View{}, err
 	}
 	rest, ok := v.follow(after)
-	if before(v.Position, after) {
+	if viewstore.Before(v.Position, after) {
 		return View{Recovery: stream.Recovery{Position: after}, Owner: v.Owner}, nil // the caller has more by now
 	}
 	if !ok {
@@ -193,11 +198,11 @@ type want struct {
 }
 
 // satisfied reports whether a version will do.
-func (w *want) satisfied(v *Version, fresh time.Duration) bool {
+func (w *want) satisfied(v *viewstore.Version, fresh time.Duration) bool {
 	if w.need.IsZero() {
 		return v.Age >= 0 && v.Age <= fresh // a negative age is that of a clock that was stepped back
 	}
-	return !before(v.At, w.need)
+	return !viewstore.Before(v.At, w.need)
 }
 
 // get returns a version that will do: one that is there, or one that this relay or another reads now.
@@ -205,12 +210,12 @@ func (c *Cache) get(ctx context.Context, w want) (View, error) {
 	waiting := c.listen(w.tile)
 	defer waiting.leave()
 	var have *View // at version
-	var version Version
+	var version viewstore.Version
 	var turn turn
 	defer turn.end()
 	for {
-		var newer Version
-		g, err := do(ctx, c, func(ctx context.Context) (Grant, error) {
+		var newer viewstore.Version
+		g, err := do(ctx, c, func(ctx context.Context) (viewstore.Grant, error) {
 			return c.store.Lock(ctx, w.tile, version, c.cfg.lease)
 		})
 		switch {
@@ -261,9 +266,11 @@ func (c *Cache) notShared(ctx context.Context, why error) (View, error) {
 }
 
 // values reads a version; have is nil, and the version zero, if there is none or it cannot be used.
-func (c *Cache) values(ctx context.Context, w want, v Version) (have *View, version Version, err error) {
+func (c *Cache) values(
+	ctx context.Context, w want, v viewstore.Version,
+) (have *View, version viewstore.Version, err error) {
 	if v.At.IsZero() {
-		return nil, Version{}, nil
+		return nil, viewstore.Version{}, nil
 	}
 	type values struct{ base, tail []byte }
 	got, err := do(ctx, c, func(ctx context.Context) (got values, err error) {
@@ -271,12 +278,12 @@ func (c *Cache) values(ctx context.Context, w want, v Version) (have *View, vers
 		return got, err
 	})
 	if err != nil {
-		return nil, Version{}, err
+		return nil, viewstore.Version{}, err
 	}
 	if got.tail == nil || w.snapshot && got.base == nil && !v.Base.IsZero() {
 		c.count.missing.Add(1) // evicted by the server, or this relay was paused for longer than the grace
 		c.drop(ctx, w.tile, v.At)
-		return nil, Version{}, nil
+		return nil, viewstore.Version{}, nil
 	}
 	have, err = c.codec.decodeTail(w.tile, v, got.tail)
 	if err == nil && w.snapshot && !v.Base.IsZero() {
@@ -287,13 +294,13 @@ func (c *Cache) values(ctx context.Context, w want, v Version) (have *View, vers
 		c.refused.Warn("a cached view is damaged, or not of this deployment: it is removed and read again",
 			"tile", w.tile, "error", err)
 		c.drop(ctx, w.tile, v.At)
-		return nil, Version{}, nil
+		return nil, viewstore.Version{}, nil
 	}
 	return have, v, nil
 }
 
-func (c *Cache) find(ctx context.Context, tile fence.TileID) (v Version, found bool, err error) {
-	v, err = do(ctx, c, func(ctx context.Context) (v Version, err error) {
+func (c *Cache) find(ctx context.Context, tile fence.TileID) (v viewstore.Version, found bool, err error) {
+	v, err = do(ctx, c, func(ctx context.Context) (v viewstore.Version, err error) {
 		v, found, err = c.store.Find(ctx, tile)
 		return v, err
 	})
@@ -320,7 +327,7 @@ func do[T any](ctx context.Context, c *Cache, call func(context.Context) (T, err
 		c.count.failures.Add(1)
 	}
 	switch {
-	case err == nil || errors.Is(err, ErrRefused):
+	case err == nil || errors.Is(err, viewstore.ErrRefused):
 		c.valve.works()
 	case ctx.Err() == nil: // else the caller has left, which says nothing of the store
 		c.valve.failed(a, bounded.Err() != nil, err)
@@ -343,14 +350,14 @@ type waiter struct {
 
 // announced is a version that was the newest at a time of this process.
 type announced struct {
-	Version
+	viewstore.Version
 	at time.Time
 }
 
 // listen begins to listen. It is called before Lock, so that no announcement is missed.
 func (c *Cache) listen(tile fence.TileID) *waiter {
 	w := &waiter{cache: c, until: time.Now().Add(c.cfg.patience), next: c.cfg.look, heard: make(chan announced, 1)}
-	w.leave = c.store.Listen(tile, func(v Version) {
+	w.leave = c.store.Listen(tile, func(v viewstore.Version) {
 		select {
 		case <-w.heard:
 		default:
@@ -365,7 +372,7 @@ func (c *Cache) listen(tile fence.TileID) *waiter {
 
 // wait returns true when it is worth looking again, with the version that was announced, if one was; and false when
 // that has been done for long enough.
-func (w *waiter) wait(ctx context.Context) (v Version, again bool) {
+func (w *waiter) wait(ctx context.Context) (v viewstore.Version, again bool) {
 	if !w.waits {
 		w.waits = true
 		w.cache.count.waits.Add(1)

@@ -36,8 +36,8 @@
 //   - No time decides what is right. The lease, the grace and Config.Fresh decide who reads, and when.
 //   - The cache may be flushed, evicted, restored, restarted or cut off at any moment. Joins are then slower: by
 //     Config.Timeout for those under way, and for one read a second while it lasts; by a second if a rebuilder dies.
-//   - The values take no more than Limits.Budget, and the store evicts by itself: superseded versions first, then tiles
-//     that were not used for long.
+//   - The values take no more than redisviewcache.Limits.Budget, and the store evicts by itself: superseded versions
+//     first, then tiles that were not used for long.
 //
 // Within the budget, a tile takes its newest version and the tails that superseded ones had, one for each
 // Config.Fresh of Limits.Grace at most. A tile that is read and changes every second thus keeps 60 tails: with

@@ -21,11 +21,7 @@ func Example() {
 		return
 	}
 	keys := [][]byte{[]byte("16 random bytes, or more")} // of all relays of the deployment
-	store, err := viewcache.NewMemory(nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	store := viewcache.NewMemory()
 	for range 2 {
 		views, err := viewcache.New(store, memstream.New(coordination), keys, nil) // one for each relay
 		if err != nil {

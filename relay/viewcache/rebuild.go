@@ -8,6 +8,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -56,7 +57,9 @@ func (t *turn) end() {
 }
 
 // rebuild reads what is newer than a version, under the tile's lock, and stores that.
-func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, version Version) (View, error) {
+func (c *Cache) rebuild(
+	ctx context.Context, w want, token viewstore.Token, have *View, version viewstore.Version,
+) (View, error) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.limit)
 	defer cancel()
 	info := RebuildInfo{Tile: w.tile}
@@ -77,14 +80,16 @@ func (c *Cache) rebuild(ctx context.Context, w want, token Token, have *View, ve
 		}
 		return v, err
 	}
-	info.Verdict = c.save(limited, w.tile, token, &v, version)
+	if verdict := c.save(limited, w.tile, token, &v, version); verdict != 0 {
+		info.Verdict = verdict.String()
+	}
 	return v, nil
 }
 
 // keepLock renews the lock until its context ends, so that it ends with its holder and not before. The lock may be
 // lost all the same: then the store decides over what this rebuild gives. It does not wait for a call under way, which
 // extends no later holder's lock.
-func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token Token) (stop func()) {
+func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token viewstore.Token) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {
 		for turn := time.NewTicker(c.cfg.lease / 4); ; {
@@ -107,7 +112,7 @@ func (c *Cache) keepLock(ctx context.Context, tile fence.TileID, token Token) (s
 }
 
 // unlock lets others try at once. If it fails the lock ends by itself.
-func (c *Cache) unlock(ctx context.Context, tile fence.TileID, token Token) {
+func (c *Cache) unlock(ctx context.Context, tile fence.TileID, token viewstore.Token) {
 	_, _ = do(context.WithoutCancel(ctx), c, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.store.Unlock(ctx, tile, token)
 	})
@@ -171,9 +176,9 @@ func (v *View) tailBytes() (n int) {
 
 // save stores what was read. The view is right whatever becomes of that.
 func (c *Cache) save(
-	ctx context.Context, tile fence.TileID, token Token, v *View, before Version,
-) (verdict Verdict) {
-	p := Put{Tile: tile, Token: token, At: v.Position, Base: v.Snapshot.Position}
+	ctx context.Context, tile fence.TileID, token viewstore.Token, v *View, before viewstore.Version,
+) (verdict viewstore.Verdict) {
+	p := viewstore.Put{Tile: tile, Token: token, At: v.Position, Base: v.Snapshot.Position}
 	var err error
 	if v.Position != before.At || v.Snapshot.Position != before.Base {
 		if p.Tail, err = c.codec.encodeTail(tile, v); err == nil && !p.Base.IsZero() && p.Base != before.Base {
@@ -183,7 +188,7 @@ func (c *Cache) save(
 	if err == nil {
 		verdict, err = c.put(ctx, p)
 	}
-	if verdict == NeedsBase && v.Snapshot.Blob != nil { // it was evicted meanwhile
+	if verdict == viewstore.NeedsBase && v.Snapshot.Blob != nil { // it was evicted meanwhile
 		if p.Snapshot, err = c.codec.encodeBase(tile, &v.Snapshot); err == nil {
 			verdict, err = c.put(ctx, p)
 		}
@@ -191,15 +196,15 @@ func (c *Cache) save(
 	switch {
 	case err != nil:
 		c.cfg.Logger.Warn("a view was not stored for other relays", "tile", tile, "error", err)
-		if errors.Is(err, ErrRefused) || ctx.Err() != nil { // else it does not answer, and is not asked once more
+		if errors.Is(err, viewstore.ErrRefused) || ctx.Err() != nil { // else it does not answer: it is not asked again
 			c.unlock(ctx, tile, token)
 		}
-	case verdict == Older:
+	case verdict == viewstore.Older:
 		c.count.older.Add(1)
 		v.Stale = true
-	case verdict == NeedsBase:
+	case verdict == viewstore.NeedsBase:
 		c.unlock(ctx, tile, token)
-	case verdict == TooLarge:
+	case verdict == viewstore.TooLarge:
 		c.count.tooLarge.Add(1)
 		c.cfg.Logger.Warn("a view is not shared for want of room: if this repeats, raise the budget of the views",
 			"tile", tile, "bytes", len(p.Tail)+len(p.Snapshot))
@@ -208,8 +213,8 @@ func (c *Cache) save(
 	return verdict
 }
 
-func (c *Cache) put(ctx context.Context, p Put) (Verdict, error) {
-	return do(ctx, c, func(ctx context.Context) (Verdict, error) { return c.store.Put(ctx, p) })
+func (c *Cache) put(ctx context.Context, p viewstore.Put) (viewstore.Verdict, error) {
+	return do(ctx, c, func(ctx context.Context) (viewstore.Verdict, error) { return c.store.Put(ctx, p) })
 }
 
 // reader is a Log that bounds and counts the calls, and remembers the owner hash that came with the last entries.

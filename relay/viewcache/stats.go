@@ -1,6 +1,9 @@
 package viewcache
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
+)
 
 // Stats is what a Cache has done since it was made. The values are read one after another.
 type Stats struct {
@@ -25,7 +28,7 @@ type counters struct {
 	older, locksLost, missing, corrupt, tooLarge, failures   atomic.Uint64
 }
 
-// Stats returns the figures. It may be called at any time. What the store holds is its Usage.
+// Stats returns the figures. It may be called at any time. What the store holds is Usage.
 func (c *Cache) Stats() Stats {
 	n := &c.count
 	return Stats{
@@ -34,4 +37,18 @@ func (c *Cache) Stats() Stats {
 		LocksLost: n.locksLost.Load(), Missing: n.missing.Load(), Corrupt: n.corrupt.Load(),
 		TooLarge: n.tooLarge.Load(), Failures: n.failures.Load(),
 	}
+}
+
+// Usage is what the store of views holds, and what it has evicted since it was empty.
+type Usage struct {
+	Bytes   int64 // of values, with 256 more for each
+	Tiles   int   // that have a version
+	Old     int   // values of superseded versions within their grace
+	Evicted int   // values removed for want of room
+}
+
+// Usage asks the store what it holds now.
+func (c *Cache) Usage(ctx context.Context) (Usage, error) {
+	u, err := c.store.Usage(ctx)
+	return Usage(u), err
 }

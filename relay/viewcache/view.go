@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/keyring"
 	"github.com/tilefence/tilefence/internal/relaypb"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -95,7 +96,7 @@ func (c codec) encodeTail(tile fence.TileID, v *View) ([]byte, error) {
 
 // decodeTail reads the tail of a version. Its chain is verified from the base on as well: what a relay wrote by mistake
 // is no history either.
-func (c codec) decodeTail(tile fence.TileID, version Version, b []byte) (*View, error) {
+func (c codec) decodeTail(tile fence.TileID, version viewstore.Version, b []byte) (*View, error) {
 	m, err := c.unseal(tile, version.At, b)
 	if err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/redislib"
-	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/internal/viewstore"
 )
 
 // Bounds of what travels together. A view of more bytes goes by itself.
@@ -32,7 +32,7 @@ type request struct {
 func (r *request) NoRetry() bool { return true }
 
 // call runs a function, loading the library where it is missing.
-func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
+func (s *store) call(ctx context.Context, name string, tile fence.TileID, args ...any) *redis.Cmd {
 	keys := keysOf(s.world, tile)
 	send := func() *redis.Cmd {
 		return s.do(ctx, tile, redislib.Call(ctx, "fcall", library.prefix+name, keys, args...))
@@ -49,7 +49,7 @@ func (s *Store) call(ctx context.Context, name string, tile fence.TileID, args .
 
 // do has a command sent that concerns a tile, and returns it with its reply. Those of one group, and all if there is
 // one server, share a queue.
-func (s *Store) do(ctx context.Context, tile fence.TileID, cmd *redis.Cmd) *redis.Cmd {
+func (s *store) do(ctx context.Context, tile fence.TileID, cmd *redis.Cmd) *redis.Cmd {
 	r := &request{Cmd: cmd}
 	for _, arg := range cmd.Args() {
 		if b, ok := arg.([]byte); ok {
@@ -58,7 +58,7 @@ func (s *Store) do(ctx context.Context, tile fence.TileID, cmd *redis.Cmd) *redi
 	}
 	l := &s.queues[0]
 	if _, ok := s.client.(*redis.ClusterClient); ok {
-		l = &s.queues[viewcache.GroupOf(tile)]
+		l = &s.queues[viewstore.GroupOf(tile)]
 	}
 	if err := l.Do(ctx, r); err != nil {
 		return broken(ctx, err) // cmd may still be under way
@@ -74,7 +74,7 @@ func broken(ctx context.Context, err error) *redis.Cmd {
 }
 
 // send sends a set, which leaves in each command its reply or error.
-func (s *Store) send(ctx context.Context, set []*request) {
+func (s *store) send(ctx context.Context, set []*request) {
 	if len(set) == 1 {
 		_ = s.client.Process(ctx, set[0])
 		return
@@ -107,7 +107,7 @@ func build(source string) functions {
 }
 
 // load puts the library on the master that has a tile's group: a server that was started anew or flushed has none.
-func (s *Store) load(ctx context.Context, tile fence.TileID) error {
+func (s *store) load(ctx context.Context, tile fence.TileID) error {
 	node, err := redislib.Master(ctx, s.client, keysOf(s.world, tile)[0])
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, relay.Public, &relay.Config{Views: views})
 //
-// The tiles are divided into viewcache.Groups groups. The keys of a group share a hash tag, so that one function can
+// The tiles are divided into 16 groups. The keys of a group share a hash tag, so that one function can
 // compare, store, evict and announce in one step on one slot; a version is a field named for its position. The
 // functions are loaded where they are missing, which any relay does at any time.
 //
@@ -15,7 +15,7 @@
 // server evicts all the same, a group that has lost one of its keys begins anew. Give it nothing else to do, and never
 // the coordination cluster: a storm of joins must not reach the servers that commits wait for.
 //
-// A Store is safe for concurrent use. Test against it as its own tests do, or use viewcache.Memory, which passes the
+// A Store is safe for concurrent use. Test against it as its own tests do, or use viewcache.NewMemory, which passes the
 // same suite.
 package redisviewcache
 

@@ -21,6 +21,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/viewcache"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
@@ -94,8 +95,8 @@ func (s *scene) play(tile fence.TileID) {
 }
 
 // cache is the cache of one more relay; nothing is fresh to it.
-func (s *scene) cache(limits *viewcache.Limits) (*viewcache.Cache, *redisviewcache.Store) {
-	store, err := redisviewcache.New(s.client, fence.World{}, limits)
+func (s *scene) cache(limits *viewstore.Limits) (*viewcache.Cache, *redisviewcache.Store) {
+	store, err := redisviewcache.New(s.client, fence.World{}, (*redisviewcache.Limits)(limits))
 	require.NoError(s, err)
 	s.Cleanup(store.Close)
 	c, err := viewcache.New(store, s.log, viewcachetest.Keys,
@@ -179,7 +180,7 @@ func TestTheServerRestarts(t *testing.T) {
 	s.timeout = 500 * time.Millisecond
 	c, store := s.cache(nil)
 	heard := make(chan struct{}, 100)
-	defer store.Listen(s.tile, func(viewcache.Version) { heard <- struct{}{} })()
+	defer store.Listen(s.tile, func(viewstore.Version) { heard <- struct{}{} })()
 	for range 2 {
 		began, before := time.Now(), c.Stats().Failures
 		for range 100 {
@@ -248,7 +249,7 @@ func TestFailover(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, s.view(c, s.tile), "nothing was broken")
 	rebuilds := c.Stats().Rebuilds
-	var v viewcache.Version
+	var v viewstore.Version
 	waittest.Until(t, func() bool {
 		v, ok, err = store.Find(t.Context(), s.tile)
 		return err == nil
@@ -377,7 +378,7 @@ func TestKeysOfAnotherKind(t *testing.T) {
 	c, store := s.cache(nil)
 	require.NoError(t, s.client.Set(t.Context(), redisviewcache.Keys(s.tile)[0], "x", 0).Err())
 	_, _, err := store.Find(t.Context(), s.tile)
-	require.ErrorIs(t, err, viewcache.ErrRefused)
+	require.ErrorIs(t, err, viewstore.ErrRefused)
 	require.ErrorContains(t, err, "WRONGTYPE")
 	for range 3 {
 		require.True(t, s.view(c, s.tile))
@@ -392,12 +393,12 @@ func TestLostSubscriptionsAreMadeAgain(t *testing.T) {
 	s := newScene(t)
 	_, store := s.cache(nil)
 	heard := make(chan struct{}, 100)
-	defer store.Listen(s.tile, func(viewcache.Version) { heard <- struct{}{} })()
+	defer store.Listen(s.tile, func(viewstore.Version) { heard <- struct{}{} })()
 	seq := fence.Seq(0)
 	for range 3 {
 		waittest.Until(t, func() bool {
 			seq++
-			_, err := store.Put(t.Context(), viewcache.Put{Tile: s.tile, At: fence.Position{Epoch: 1, Seq: seq},
+			_, err := store.Put(t.Context(), viewstore.Put{Tile: s.tile, At: fence.Position{Epoch: 1, Seq: seq},
 				Tail: []byte("x")})
 			require.NoError(t, err)
 			select {
@@ -425,10 +426,10 @@ func TestAGroupOutlivesWhatTheServerEvicts(t *testing.T) {
 		t.Run(which.name, func(t *testing.T) {
 			s := newScene(t)
 			// A group has room for some twenty views, and fills what is left with those of before.
-			c, store := s.cache(&viewcache.Limits{Budget: viewcache.Groups * 80 << 10, Grace: time.Hour})
+			c, store := s.cache(&viewstore.Limits{Budget: viewstore.Groups * 80 << 10, Grace: time.Hour})
 			var tiles []fence.TileID
 			for id := s.tile; len(tiles) < which.tiles; id++ {
-				if viewcache.GroupOf(id) == viewcache.GroupOf(s.tile) {
+				if viewstore.GroupOf(id) == viewstore.GroupOf(s.tile) {
 					tiles = append(tiles, id)
 					s.play(id)
 				}
@@ -448,7 +449,7 @@ func TestAGroupOutlivesWhatTheServerEvicts(t *testing.T) {
 				require.NoError(t, err)
 				values, err := s.client.HVals(t.Context(), redisviewcache.Keys(s.tile)[1]).Result()
 				require.NoError(t, err)
-				counted := len(strings.Join(values, "")) + viewcache.ValueCost*(len(values)-1) // one is none
+				counted := len(strings.Join(values, "")) + viewstore.ValueCost*(len(values)-1) // one is none
 				require.EqualValues(t, counted, u.Bytes, "%+v", u)
 				require.LessOrEqual(t, len(values), 1+2*u.Tiles+u.Old, "each is the value of something: %+v", u)
 			}
@@ -461,7 +462,7 @@ func TestBadInput(t *testing.T) {
 	_, err := redisviewcache.New(nil, fence.World{}, nil)
 	var bad *fence.ArgumentError
 	require.ErrorAs(t, err, &bad)
-	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), fence.World{}, &viewcache.Limits{Budget: -1})
+	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), fence.World{}, &redisviewcache.Limits{Budget: -1})
 	require.ErrorAs(t, err, &bad)
 }
 

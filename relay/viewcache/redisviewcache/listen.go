@@ -13,8 +13,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/listen"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/relay/viewcache"
 )
 
 // A subscription that has been silent for silence is pinged, and made anew if that is not answered either, or after
@@ -33,17 +33,17 @@ type listeners struct {
 	mu      sync.Mutex
 	base    context.Context // of the subscriptions
 	cancel  context.CancelFunc
-	waiting listen.Set[string, func(viewcache.Version)] // by tile, as the announcements have it
+	waiting listen.Set[string, func(viewstore.Version)] // by tile, as the announcements have it
 	ended   sync.WaitGroup
 }
 
-func (l *listeners) listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
+func (l *listeners) listen(tile fence.TileID, heard func(viewstore.Version)) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.base == nil {
 		l.base, l.cancel = context.WithCancel(context.Background())
 		var all []string
-		for group := range viewcache.Groups {
+		for group := range viewstore.Groups {
 			all = append(all, l.world.Key(channel(group)))
 		}
 		size := len(all)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/internal/viewstore"
 )
 
 // TestMemoryIsWhatIsSaid: the server's memory over what the account says, and over one copy of each view, when each
@@ -67,16 +67,16 @@ func TestMemoryIsWhatIsSaid(t *testing.T) {
 func TestMemoryOfSmallViews(t *testing.T) {
 	s := newScene(t)
 	const budget = 4 << 20
-	_, store := s.cache(&viewcache.Limits{Budget: budget})
+	_, store := s.cache(&viewstore.Limits{Budget: budget})
 	empty := usedMemory(t, s.client)
 	require.NoError(t, s.client.ConfigSet(t.Context(), "maxmemory", fmt.Sprint(empty+budget*3/2)).Err())
 	var work errgroup.Group
 	for w := range 16 {
 		work.Go(func() error {
 			for i := range 1500 {
-				verdict, err := store.Put(t.Context(), viewcache.Put{Tile: fence.TileID(1 + w + 16*i), Token: 1,
+				verdict, err := store.Put(t.Context(), viewstore.Put{Tile: fence.TileID(1 + w + 16*i), Token: 1,
 					At: fence.Position{Epoch: 1, Seq: 1, Chain: 1}, Tail: make([]byte, 20)})
-				if err != nil || verdict != viewcache.Stored {
+				if err != nil || verdict != viewstore.Stored {
 					return fmt.Errorf("%d: %v, %w", i, verdict, err)
 				}
 			}

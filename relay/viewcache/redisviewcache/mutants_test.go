@@ -10,7 +10,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
-	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
 )
 
@@ -101,7 +101,7 @@ func TestMutant(t *testing.T) {
 		}
 	}
 	client := connect(t, os.Getenv(envMutantServer))
-	viewcachetest.Run(t, func(t *testing.T, limits *viewcache.Limits) viewcache.Store {
+	viewcachetest.Run(t, func(t *testing.T, limits *viewstore.Limits) viewstore.Store {
 		return open(t, client, limits)
 	})
 }

@@ -14,52 +14,72 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/redislib"
-	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/internal/viewstore"
 )
 
-// Store implements viewcache.Store on Redis. Close it when its use ends.
+// Store keeps the views of all relays on Redis, for viewcache.New. Close it when its use ends.
 type Store struct {
+	viewstore.Store
+	own *store
+}
+
+// Limits bound what the views take. The zero value is valid. All relays should have the same: the limits of the relay
+// that stores a version hold.
+type Limits struct {
+	// Budget is how many bytes of values the store keeps over all groups, each counted with 256 more for its name and
+	// its places in the store's lists; a group has a sixteenth of it. If there is no room for a version, superseded
+	// versions go first, oldest first, and then the tiles that were used least recently; where a thousand small ones
+	// would have to go for a large one, the next attempt to store it goes on. A version that needs more than a quarter
+	// of its group's share is not stored. Default 256 MiB.
+	Budget int64
+
+	// Grace is how long a superseded version stays, for relays that were told of it and have not read it. Default 60 s.
+	Grace time.Duration
+}
+
+// store implements viewstore.Store.
+type store struct {
 	client redis.UniversalClient
-	limits viewcache.Limits
+	limits viewstore.Limits
 	world  fence.World
 	heard  listeners
-	queues [viewcache.Groups]groupcommit.Queue[*request]
+	queues [viewstore.Groups]groupcommit.Queue[*request]
 }
 
 var (
-	_ viewcache.Store   = (*Store)(nil)
+	_ viewstore.Store   = (*store)(nil)
 	_ fence.WorldKeeper = (*Store)(nil)
 )
-
-// EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
-func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
-	return redislib.EnterWorld(ctx, s.client, s.world, w)
-}
 
 // New returns a Store of a world, whose name and a colon begin every key and channel, on client, a *redis.Client or a
 // *redis.ClusterClient made with Options or like it; nil limits are the defaults. It does no I/O: a Redis that is down
 // at the start is used once it is up. Errors: a *fence.ArgumentError.
-func New(client redis.UniversalClient, world fence.World, limits *viewcache.Limits) (*Store, error) {
+func New(client redis.UniversalClient, world fence.World, limits *Limits) (*Store, error) {
 	if err := cmp.Or(world.Validate(), redislib.Usable(client)); err != nil {
 		return nil, err
 	}
-	l, err := limits.WithDefaults()
+	l, err := (*viewstore.Limits)(limits).WithDefaults()
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{client: client, limits: l, world: world, heard: listeners{client: client, world: world}}
+	s := &store{client: client, limits: l, world: world, heard: listeners{client: client, world: world}}
 	for i := range s.queues {
 		s.queues[i].Send, s.queues[i].Calls, s.queues[i].Bytes = s.send, pipelineCalls, pipelineBytes
 	}
-	return s, nil
+	return &Store{Store: s, own: s}, nil
+}
+
+// EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
+func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+	return redislib.EnterWorld(ctx, s.own.client, s.own.world, w)
 }
 
 // Close ends the subscriptions to announcements. The client stays open.
-func (s *Store) Close() { s.heard.close() }
+func (s *Store) Close() { s.own.heard.close() }
 
 // keysOf are the keys of a tile's group, and its own lock. They are part of the wire contract (docs/wire.md).
 func keysOf(w fence.World, tile fence.TileID) []string {
-	p := w.Key("{tilefence:views:" + strconv.Itoa(viewcache.GroupOf(tile)) + "}:")
+	p := w.Key("{tilefence:views:" + strconv.Itoa(viewstore.GroupOf(tile)) + "}:")
 	return []string{p + "index", p + "values", p + "used", p + "old", p + "lock:" + tile.String()}
 }
 
@@ -74,17 +94,17 @@ func failed(op string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &answer):
-		return fmt.Errorf("%s: %w: %w", op, viewcache.ErrRefused, err)
+		return fmt.Errorf("%s: %w: %w", op, viewstore.ErrRefused, err)
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
 
 func unreadable(op string, reply any) error {
-	return fmt.Errorf("%s: %w: unreadable answer %v", op, viewcache.ErrRefused, reply)
+	return fmt.Errorf("%s: %w: unreadable answer %v", op, viewstore.ErrRefused, reply)
 }
 
-// Find implements viewcache.Store.
-func (s *Store) Find(ctx context.Context, tile fence.TileID) (v viewcache.Version, found bool, err error) {
+// Find implements viewstore.Store.
+func (s *store) Find(ctx context.Context, tile fence.TileID) (v viewstore.Version, found bool, err error) {
 	reply, err := s.call(ctx, "find", tile, tile.String()).StringSlice()
 	if err != nil || len(reply) == 0 {
 		return v, false, failed("find", err)
@@ -96,7 +116,7 @@ func (s *Store) Find(ctx context.Context, tile fence.TileID) (v viewcache.Versio
 }
 
 // readFound reads the newest version and its age.
-func readFound(reply []string) (v viewcache.Version, err error) {
+func readFound(reply []string) (v viewstore.Version, err error) {
 	if len(reply) != 2 {
 		return v, errNoVersion
 	}
@@ -109,19 +129,19 @@ func readFound(reply []string) (v viewcache.Version, err error) {
 var errNoVersion = errors.New("not a version")
 
 // readVersion reads position, base and stamp of a version.
-func readVersion(fields []string) (v viewcache.Version, err error) {
+func readVersion(fields []string) (v viewstore.Version, err error) {
 	if len(fields) != 3 {
 		return v, errNoVersion
 	}
 	at, err1 := fence.ParsePosition(fields[0])
 	base, err2 := fence.ParsePosition(fields[1])
 	stamp, err3 := strconv.ParseUint(fields[2], 10, 64)
-	return viewcache.Version{At: at, Base: base, Stamp: stamp}, errors.Join(err1, err2, err3)
+	return viewstore.Version{At: at, Base: base, Stamp: stamp}, errors.Join(err1, err2, err3)
 }
 
-// Values implements viewcache.Store.
-func (s *Store) Values(
-	ctx context.Context, tile fence.TileID, v viewcache.Version, snapshot bool,
+// Values implements viewstore.Store.
+func (s *store) Values(
+	ctx context.Context, tile fence.TileID, v viewstore.Version, snapshot bool,
 ) (base, tail []byte, err error) {
 	args := []any{"hmget", keysOf(s.world, tile)[1], tile.String() + " t " + v.At.String()}
 	if snapshot && !v.Base.IsZero() {
@@ -142,71 +162,71 @@ func (s *Store) Values(
 	return value(1), value(0), nil
 }
 
-// Lock implements viewcache.Store.
-func (s *Store) Lock(
-	ctx context.Context, tile fence.TileID, seen viewcache.Version, lease time.Duration,
-) (viewcache.Grant, error) {
+// Lock implements viewstore.Store.
+func (s *store) Lock(
+	ctx context.Context, tile fence.TileID, seen viewstore.Version, lease time.Duration,
+) (viewstore.Grant, error) {
 	reply, err := s.call(ctx, "lock", tile, tile.String(), seen.At.String(), seen.Stamp,
 		lease.Milliseconds()).StringSlice()
 	switch {
 	case err != nil:
-		return viewcache.Grant{}, failed("lock", err)
+		return viewstore.Grant{}, failed("lock", err)
 	case len(reply) == 2 && reply[0] == "held":
 		token, err := strconv.ParseUint(reply[1], 10, 64)
-		return viewcache.Grant{Token: viewcache.Token(token)}, failed("lock", err)
+		return viewstore.Grant{Token: viewstore.Token(token)}, failed("lock", err)
 	case len(reply) == 1 && (reply[0] == "busy" || reply[0] == "changed"):
-		return viewcache.Grant{Changed: reply[0] == "changed"}, nil
+		return viewstore.Grant{Changed: reply[0] == "changed"}, nil
 	case len(reply) == 3 && reply[0] == "changed":
 		if v, err := readFound(reply[1:]); err == nil {
-			return viewcache.Grant{Changed: true, Newest: v}, nil
+			return viewstore.Grant{Changed: true, Newest: v}, nil
 		}
 	}
-	return viewcache.Grant{}, unreadable("lock", reply)
+	return viewstore.Grant{}, unreadable("lock", reply)
 }
 
-// Renew implements viewcache.Store.
-func (s *Store) Renew(
-	ctx context.Context, tile fence.TileID, token viewcache.Token, lease time.Duration,
+// Renew implements viewstore.Store.
+func (s *store) Renew(
+	ctx context.Context, tile fence.TileID, token viewstore.Token, lease time.Duration,
 ) (held bool, err error) {
 	held, err = s.call(ctx, "renew", tile, uint64(token), lease.Milliseconds()).Bool()
 	return held, failed("renew", err)
 }
 
-// Unlock implements viewcache.Store.
-func (s *Store) Unlock(ctx context.Context, tile fence.TileID, token viewcache.Token) error {
+// Unlock implements viewstore.Store.
+func (s *store) Unlock(ctx context.Context, tile fence.TileID, token viewstore.Token) error {
 	return failed("unlock", s.call(ctx, "unlock", tile, uint64(token)).Err())
 }
 
-// Put implements viewcache.Store.
-func (s *Store) Put(ctx context.Context, p viewcache.Put) (viewcache.Verdict, error) {
+// Put implements viewstore.Store.
+func (s *store) Put(ctx context.Context, p viewstore.Put) (viewstore.Verdict, error) {
 	verdict, err := s.call(ctx, "put", p.Tile, p.Tile.String(), uint64(p.Token), p.At.String(), p.Base.String(),
-		s.limits.Budget/viewcache.Groups, s.limits.Grace.Milliseconds(),
-		s.world.Key(channel(viewcache.GroupOf(p.Tile))), p.Tail, p.Snapshot).Int()
-	if err == nil && (verdict < int(viewcache.Stored) || verdict > int(viewcache.Gone)) {
+		s.limits.Budget/viewstore.Groups, s.limits.Grace.Milliseconds(),
+		s.world.Key(channel(viewstore.GroupOf(p.Tile))), p.Tail, p.Snapshot).Int()
+	if err == nil && (verdict < int(viewstore.Stored) || verdict > int(viewstore.Gone)) {
 		return 0, unreadable("put", verdict)
 	}
-	return viewcache.Verdict(verdict), failed("put", err)
+	return viewstore.Verdict(verdict), failed("put", err)
 }
 
-// Drop implements viewcache.Store.
-func (s *Store) Drop(ctx context.Context, tile fence.TileID, at fence.Position) error {
+// Drop implements viewstore.Store.
+func (s *store) Drop(ctx context.Context, tile fence.TileID, at fence.Position) error {
 	return failed("drop", s.call(ctx, "drop", tile, tile.String(), at.String()).Err())
 }
 
-// Listen implements viewcache.Store.
-func (s *Store) Listen(tile fence.TileID, heard func(viewcache.Version)) (stop func()) {
+// Listen implements viewstore.Store.
+func (s *store) Listen(tile fence.TileID, heard func(viewstore.Version)) (stop func()) {
 	return s.heard.listen(tile, heard)
 }
 
-// Usage implements viewcache.Store.
-func (s *Store) Usage(ctx context.Context) (viewcache.Usage, error) {
-	var sum viewcache.Usage
+// Usage implements viewstore.Store.
+func (s *store) Usage(ctx context.Context) (viewstore.Usage, error) {
+	var sum viewstore.Usage
 	asked := map[int]bool{}
-	for tile := fence.TileID(1); len(asked) < viewcache.Groups; tile++ { // some tile of each group
-		if asked[viewcache.GroupOf(tile)] {
+	for tile := fence.TileID(1); len(asked) < viewstore.Groups; tile++ { // some tile of each group
+		if asked[viewstore.GroupOf(tile)] {
 			continue
 		}
-		asked[viewcache.GroupOf(tile)] = true
+		asked[viewstore.GroupOf(tile)] = true
 		reply, err := s.call(ctx, "usage", tile).Int64Slice()
 		switch {
 		case err != nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/viewcachetest"
-	"github.com/tilefence/tilefence/relay/viewcache"
+	"github.com/tilefence/tilefence/internal/viewstore"
 	"github.com/tilefence/tilefence/relay/viewcache/redisviewcache"
 )
 
@@ -32,10 +32,10 @@ func TestMain(m *testing.M) {
 }
 
 // open returns a store on client, whose servers are emptied.
-func open(t testing.TB, client redis.UniversalClient, limits *viewcache.Limits) *redisviewcache.Store {
+func open(t testing.TB, client redis.UniversalClient, limits *viewstore.Limits) *redisviewcache.Store {
 	t.Helper()
 	require.NoError(t, flush(t.Context(), client))
-	s, err := redisviewcache.New(client, fence.World{}, limits)
+	s, err := redisviewcache.New(client, fence.World{}, (*redisviewcache.Limits)(limits))
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -87,7 +87,7 @@ func onEach(t *testing.T, run func(t *testing.T, client redis.UniversalClient)) 
 
 func TestConformance(t *testing.T) {
 	onEach(t, func(t *testing.T, client redis.UniversalClient) {
-		viewcachetest.Run(t, func(t *testing.T, limits *viewcache.Limits) viewcache.Store {
+		viewcachetest.Run(t, func(t *testing.T, limits *viewstore.Limits) viewstore.Store {
 			return open(t, client, limits)
 		})
 	})
@@ -95,7 +95,7 @@ func TestConformance(t *testing.T) {
 
 func TestCache(t *testing.T) {
 	onEach(t, func(t *testing.T, client redis.UniversalClient) {
-		viewcachetest.RunCache(t, false, func(t *testing.T, limits *viewcache.Limits) viewcachetest.Backend {
+		viewcachetest.RunCache(t, false, func(t *testing.T, limits *viewstore.Limits) viewcachetest.Backend {
 			return viewcachetest.Backend{Store: open(t, client, limits), Flush: func() {
 				require.NoError(t, flush(context.Background(), client))
 			}}
@@ -122,19 +122,19 @@ func TestWorldsViewTheirOwn(t *testing.T) {
 	name := fence.NewWorldID().String()[:12]
 	a, b := worldOn(t, fence.World{Name: "a" + name}), worldOn(t, fence.World{Name: "b" + name})
 	const id fence.TileID = 0x8528347bfffffff
-	grant, err := a.Lock(t.Context(), id, viewcache.Version{}, time.Minute)
+	grant, err := a.Lock(t.Context(), id, viewstore.Version{}, time.Minute)
 	require.NoError(t, err)
 	require.NotZero(t, grant.Token)
-	other, err := b.Lock(t.Context(), id, viewcache.Version{}, time.Minute)
+	other, err := b.Lock(t.Context(), id, viewstore.Version{}, time.Minute)
 	require.NoError(t, err)
 	require.NotZero(t, other.Token, "the lock of one world is none of the other's")
 	at := fence.Position{Epoch: 1, Seq: 1, Chain: 1}
-	heard := make(chan viewcache.Version, 8)
-	defer b.Listen(id, func(v viewcache.Version) { heard <- v })()
-	verdict, err := a.Put(t.Context(), viewcache.Put{Tile: id, Token: grant.Token, At: at, Base: at,
+	heard := make(chan viewstore.Version, 8)
+	defer b.Listen(id, func(v viewstore.Version) { heard <- v })()
+	verdict, err := a.Put(t.Context(), viewstore.Put{Tile: id, Token: grant.Token, At: at, Base: at,
 		Snapshot: []byte("s"), Tail: []byte("t")})
 	require.NoError(t, err)
-	require.Equal(t, viewcache.Stored, verdict)
+	require.Equal(t, viewstore.Stored, verdict)
 	_, found, err := a.Find(t.Context(), id)
 	require.NoError(t, err)
 	require.True(t, found)

@@ -1,4 +1,4 @@
-package viewcache
+package viewstore
 
 import (
 	"cmp"
@@ -51,6 +51,13 @@ type oldValue struct {
 type memoryLock struct {
 	token Token
 	ends  time.Time
+}
+
+// New returns an empty store with the default limits.
+func New() *Memory {
+	m := &Memory{limits: Limits{Budget: defaultBudget, Grace: defaultGrace}}
+	m.Flush()
+	return m
 }
 
 // NewMemory returns an empty store; nil limits are the defaults. The error is a *fence.ArgumentError.
@@ -209,7 +216,7 @@ func (m *Memory) put(p *Put) Verdict {
 
 // older reports whether a version may not replace the newest one.
 func older(newest *memoryEntry, p *Put) bool {
-	return before(p.At, newest.At) || !before(newest.At, p.At) && p.Token <= newest.token
+	return Before(p.At, newest.At) || !Before(newest.At, p.At) && p.Token <= newest.token
 }
 
 // store puts a version into the group in the place of the newest one.

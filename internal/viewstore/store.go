@@ -1,4 +1,6 @@
-package viewcache
+// Package viewstore is where the relays' shared views are kept: what a back end of package viewcache does, and one in
+// memory.
+package viewstore
 
 import (
 	"cmp"
@@ -112,7 +114,7 @@ func (v Verdict) LogValue() slog.Value { return slog.StringValue(v.String()) }
 // a world of many small tiles would fill a server long before it fills the budget.
 const ValueCost = 256
 
-// Usage is what a Store holds, and what it has evicted since it was empty.
+// Usage is viewcache.Usage.
 type Usage struct {
 	Bytes   int64 // of values, with ValueCost for each
 	Tiles   int   // that have a version
@@ -120,32 +122,29 @@ type Usage struct {
 	Evicted int   // values removed for want of room
 }
 
-// Limits bound what a Store keeps. The zero value is valid. All relays should have the same: the limits of the relay
-// that stores a version hold.
+// Limits bound what a Store keeps, as redisviewcache.Limits says.
 type Limits struct {
-	// Budget is how many bytes of values the store keeps over all groups, each counted with ValueCost; a group has a
-	// sixteenth of it. If there is no room for a version, superseded versions go first, oldest first, and then the
-	// tiles that were used least recently; where a thousand small ones would have to go for a large one, the next
-	// attempt to store it goes on. A version that needs more than a quarter of its group's share is not stored. Default
-	// 256 MiB.
-	Budget int64
-
-	// Grace is how long a superseded version stays, for relays that were told of it and have not read it. Default 60 s.
-	Grace time.Duration
+	Budget int64         // bytes; a group has a sixteenth of it, and a version a quarter of that at most
+	Grace  time.Duration // how long a superseded version stays
 }
+
+const (
+	defaultBudget = 256 << 20
+	defaultGrace  = time.Minute
+)
 
 // WithDefaults returns a copy with every field set, for implementations of Store; nil is the zero value. A
 // *fence.ArgumentError names a field that is out of range.
 func (l *Limits) WithDefaults() (Limits, error) {
 	out := setting.Of(l)
-	out.Budget = cmp.Or(out.Budget, 256<<20)
+	out.Budget = cmp.Or(out.Budget, defaultBudget)
 	var s setting.Check
 	s.Refuse(out.Budget < 0 || out.Budget > fence.MaxNumber, "Budget", out.Budget, "bytes, or zero for the default")
-	s.Duration("Grace", &out.Grace, time.Minute)
+	s.Duration("Grace", &out.Grace, defaultGrace)
 	return out, s.Err
 }
 
-// before reports whether p is an earlier version than q: epochs first, since a superseded owner may have counted on.
-func before(p, q fence.Position) bool {
+// Before reports whether p is an earlier version than q: epochs first, since a superseded owner may have counted on.
+func Before(p, q fence.Position) bool {
 	return cmp.Or(cmp.Compare(p.Epoch, q.Epoch), cmp.Compare(p.Seq, q.Seq)) < 0
 }
