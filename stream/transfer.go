@@ -74,7 +74,8 @@ func (d *Departure) Size() int {
 
 // Transfer is a departure that was committed.
 type Transfer struct {
-	ID TransferID
+	ID   TransferID
+	Tick fence.Tick // of the tile that it has left, at which it did
 	Departure
 }
 
@@ -131,9 +132,9 @@ func appendDeparture(b []byte, d *Departure) []byte {
 	return appendText(b, d.Payload)
 }
 
-// AppendTransfer appends a transfer: its ID and what appendDeparture writes.
+// AppendTransfer appends a transfer: its ID, its tick as a varint and what appendDeparture writes.
 func AppendTransfer(b []byte, t *Transfer) []byte {
-	return appendDeparture(AppendTransferID(b, t.ID), &t.Departure)
+	return appendDeparture(binary.AppendUvarint(AppendTransferID(b, t.ID), uint64(t.Tick)), &t.Departure)
 }
 
 // transferSections appends the sections that are not empty.
@@ -188,7 +189,7 @@ func appendSection(private []byte, tag fence.Area, content []byte) []byte {
 // b. The error is a *fence.FormatError.
 func DecodeTransfer(b []byte) (Transfer, []byte, error) {
 	d := decoder{p: b}
-	t := Transfer{ID: d.transfer()}
+	t := Transfer{ID: d.transfer(), Tick: fence.Tick(d.number(fence.MaxNumber))}
 	if t.Departure = d.departure(); d.err == nil && t.ID.IsZero() {
 		d.fail("no ID")
 	}

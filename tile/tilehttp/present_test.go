@@ -20,7 +20,7 @@ func presentation() tile.Presentation {
 	id := func(n int) stream.TransferID { return stream.TransferID{Epoch: 7, Seq: 120, Index: n} }
 	departure := stream.Departure{To: 2, Entity: "argo", Actor: "ann", Payload: []byte{0, 1, 2}}
 	return tile.Presentation{From: 1, To: 2, After: id(1), Settled: id(1),
-		Transfers: []stream.Transfer{{ID: id(2), Departure: departure}, {ID: id(3), Departure: departure}}}
+		Transfers: []stream.Transfer{{ID: id(2), Tick: 9, Departure: departure}, {ID: id(3), Departure: departure}}}
 }
 
 // presented serves presentations by f, and returns a client with other keys if it has some.

@@ -196,7 +196,7 @@ func (h *History) Departed(at fence.Position) bool {
 
 // Fold applies a batch that was committed at a position, and takes bytes in the stream, to the state.
 func (h *History) Fold(at fence.Position, tick fence.Tick, b *stream.Batch, bytes int) error {
-	transfers, err := h.Transfers.Fold(at, b)
+	transfers, err := h.Transfers.Fold(at, tick, b)
 	if err != nil {
 		return &fence.CorruptError{Tile: h.tile, What: "transfers", At: at, Detail: err.Error()}
 	}

@@ -12,7 +12,7 @@ import (
 // names and payload, at most.
 const (
 	channelSize  = 10 + 2*30 + 3*5
-	transferSize = 30 + 3*5 + 10 + 2 + stream.MaxRefusal
+	transferSize = 30 + 10 + 3*5 + 10 + 2 + stream.MaxRefusal
 )
 
 func size(t *stream.Transfer) int {
@@ -29,7 +29,8 @@ func size(t *stream.Transfer) int {
 //	mark      ID
 //	refused   varint count, and for each its ID, a varint length and the reason
 //
-// A transfer is its ID, the destination (varint), and, each with its varint length, entity, actor and payload.
+// A transfer is its ID, its tick and the destination (varints), and, each with its varint length, entity, actor and
+// payload.
 func (s *State) Append(b []byte) []byte {
 	if s.Empty() {
 		return b

@@ -143,7 +143,7 @@ func (w *world) commit(t *testing.T, id fence.TileID, b *stream.Batch, holds str
 	v := *m.tip()
 	v.at = fence.Position{Epoch: m.epoch, Seq: v.at.Seq + 1}
 	var err error
-	v.State, err = v.Fold(v.at, b)
+	v.State, err = v.Fold(v.at, 0, b)
 	if err != nil {
 		require.NoError(t, err, w.trace())
 	}

@@ -73,9 +73,9 @@ func (s *State) UnderWay() (n int) {
 	return n
 }
 
-// Fold is the state after a batch that was committed at a position. The error says what of the batch does not follow
-// the state.
-func (s *State) Fold(at fence.Position, b *stream.Batch) (State, error) {
+// Fold is the state after a batch that was committed at a position, as that of a tick. The error says what of the batch
+// does not follow the state.
+func (s *State) Fold(at fence.Position, tick fence.Tick, b *stream.Batch) (State, error) {
 	if len(b.Departures)+len(b.Decisions)+len(b.Settlements) == 0 {
 		return *s, nil
 	}
@@ -95,7 +95,7 @@ func (s *State) Fold(at fence.Position, b *stream.Batch) (State, error) {
 	}
 	for i := range b.Departures {
 		f.depart(stream.Transfer{ID: stream.TransferID{Epoch: at.Epoch, Seq: at.Seq, Index: i + 1},
-			Departure: b.Departures[i]})
+			Tick: min(tick, fence.FarTick), Departure: b.Departures[i]})
 	}
 	return f.State, nil
 }
