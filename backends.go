@@ -37,7 +37,8 @@ type Backends struct {
 	// Ledger keeps accounts and actions. dynamoledger or sqliteledger.
 	Ledger admission.Store
 	// Workers lets bridges share the tiles with each other, and checkpoint servers likewise, and keeps two tile servers
-	// from one address. redisshare between processes, share.NewMemory within one.
+	// from one address. By a list there a checkpoint server also has tile servers that spawn begin a tile that has no
+	// owner and entities under way. redisshare between processes, share.NewMemory within one.
 	Workers share.Members
 	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
 	// gossip.Config between processes, a *route.Group within one.

@@ -14,7 +14,7 @@ import (
 // Problem is something that keeps a server from doing its work. Plane and What are fixed texts, for alerts to match;
 // docs/operations.md says what to do.
 type Problem struct {
-	Plane string        // ticks, take-overs, rules, intents, delivery, views, checkpoints or settings
+	Plane string        // ticks, take-overs, rules, intents, delivery, views, checkpoints, transfers or settings
 	What  string        // in words
 	Tiles int           // how many it concerns; zero: it is not about tiles
 	Tile  fence.TileID  // one of them: the one that has it for the longest
@@ -177,8 +177,13 @@ func (s *CheckpointServer) Health() []Problem { return shown(s.problems()) }
 
 func (s *CheckpointServer) problems() (all health.Problems) {
 	s.worlds.Add(&all)
-	if st := s.checkpointer.Stats(); st.Lag > time.Minute {
+	st := s.checkpointer.Stats()
+	if st.Lag > time.Minute {
 		all.Add("checkpoints", "tiles are not copied to the durable store", st.LagTile, st.Lag)
+	}
+	if st.UnsettledFor > 2*time.Minute {
+		all.Add("transfers", "tiles without an owner have entities under way, and no tile server begins them",
+			st.UnsettledTile, st.UnsettledFor)
 	}
 	all.Sharing(s.share.Stats().LastBeat, "checkpoints")
 	return all

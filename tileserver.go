@@ -39,8 +39,9 @@ type TileServerConfig struct {
 	// the server's own. A Configure that replaces Hooks.Committed switches wake hints off.
 	Host tilehost.Config
 
-	// Spawn decides whether the server begins a tile without an owner because an intent has come for it: nil
-	// says yes, an error says no and answers the intent. ErrFull is the one for a server that has no room, and
+	// Spawn decides whether the server begins a tile without an owner because an intent or another tile's entity has
+	// come for it, or because it has entities under way (see Backends.Workers): nil says yes, an error says no and
+	// answers the intent. ErrFull is the one for a server that has no room, and
 	// a *tile.RedirectError sends the intent elsewhere. Several tiles may be decided on at once, one tile once
 	// at a time. Default: the server begins no tile that Own or Follow does not name.
 	Spawn func(ctx context.Context, r SpawnRequest) error
@@ -97,6 +98,7 @@ type TileServer struct {
 	flapping  health.Flapping
 
 	spawner  spawn.Spawner // its Decide is nil if the server begins no tile
+	waker    *spawn.Waker  // of tiles that need an owner; nil: it begins none, or has no list of them
 	ran      atomic.Bool
 	stopping atomic.Bool
 
@@ -166,6 +168,9 @@ func NewTileServer(
 	if c.Spawn != nil {
 		s.spawner.Decide = func(ctx context.Context, id fence.TileID, held int) error {
 			return c.Spawn(ctx, SpawnRequest{Tile: id, Tiles: held})
+		}
+		if b.Workers != nil {
+			s.waker = &spawn.Waker{List: b.Workers, Spawner: &s.spawner, Authority: b.Authority, Logger: c.Logger}
 		}
 	}
 	s.conditions.Of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
@@ -367,6 +372,9 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.Start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.OnStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
 	c.Start("host", s.host.Run)
+	if s.waker != nil {
+		c.Start("waker", s.waker.Run)
+	}
 	c.Start("consumers", s.consumers.Watch)
 	c.Start("conditions", s.conditions.Watch)
 	c.Start("worlds", s.worlds.Watch)

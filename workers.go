@@ -11,8 +11,10 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/internal/spawn"
 	"github.com/tilefence/tilefence/internal/taskgroup"
 	"github.com/tilefence/tilefence/stream/share"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Groups in which bridges and checkpoint servers share the tiles.
@@ -110,7 +112,8 @@ type CheckpointServerConfig struct {
 	// has a record. Tiles that are hinted are copied before they are listed.
 	Tiles share.Lister
 
-	// Checkpoint are the settings of the checkpointer.
+	// Checkpoint are the settings of the checkpointer. Its Unsettled is tile.Unsettled by default, and its Wake has
+	// tile servers that spawn (TileServerConfig.Spawn) begin the tiles that need an owner.
 	Checkpoint checkpoint.Config
 
 	// Logger is also that of Checkpoint if it has none. Nil discards.
@@ -140,6 +143,12 @@ func NewCheckpointServer(b Backends, cfg *CheckpointServerConfig) (*CheckpointSe
 		return nil, err
 	}
 	c.Checkpoint.Logger = cmp.Or(c.Checkpoint.Logger, c.Logger)
+	if c.Checkpoint.Unsettled == nil {
+		c.Checkpoint.Unsettled = tile.Unsettled
+	}
+	if c.Checkpoint.Wake == nil {
+		c.Checkpoint.Wake = spawn.Caller(b.Workers, orDiscard(c.Logger))
+	}
 	cp, err := checkpoint.New(b.Log, b.Durable, b.Durable, nil, &c.Checkpoint)
 	if err != nil {
 		return nil, err

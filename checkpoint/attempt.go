@@ -20,6 +20,7 @@ func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
 	if err == nil {
 		c.truncate(ctx, t)
 	}
+	c.judge(ctx, t)
 	c.settle(t, stage, err)
 	return err
 }
@@ -97,6 +98,7 @@ func (c *Checkpointer) checkpoint(ctx context.Context, t *tileState) (Stage, err
 	case s.Epoch < t.floor && !t.floor.FarAbove(s.Epoch): // else the floor was none, and the store judges
 		return Reading, &FloorError{Tile: t.id, Floor: t.floor, Presented: s.Position}
 	}
+	c.judgeBy(t, &s, nil)
 	if !covers(t.durable, s.Position) {
 		if err := c.served(ctx, t.id, &s); err != nil {
 			return Reading, err

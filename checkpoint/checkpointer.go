@@ -49,6 +49,7 @@ type tileState struct {
 
 	expiring fence.Position // where the tile was when it was given a time to live
 	gone     bool           // it has expired since
+	rest     rest
 
 	truncated  fence.Seq // up to where the journal was truncated
 	truncating int       // failures in a row to truncate it

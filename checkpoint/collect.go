@@ -13,7 +13,8 @@ import (
 // of it is durable.
 func (c *Checkpointer) quiet(t *tileState, st *stream.Stat) bool {
 	quiet := !st.Owner.Present() && !t.durable.IsZero() && st.Last == t.durable
-	return c.cfg.Collector != nil && quiet && t.expiring != t.durable
+	rests := c.cfg.Unsettled == nil || t.rest.at == st.Last && t.rest.known && !t.rest.unsettled
+	return c.cfg.Collector != nil && quiet && rests && t.expiring != t.durable
 }
 
 // expire gives quiet tiles a time to live. The store judges once more whether they are, in the step that acts on it. A

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
@@ -25,11 +26,22 @@ type Config struct {
 	// Collector removes quiet tiles from the coordination store: one whose owner hash is gone, and whose whole history
 	// is in the durable store, goes away CollectAfter later, unless an owner comes back. Its checkpoint stays, and is
 	// what its next owner begins from: owners must be given the same store (tile.Seams.Checkpoint). A tile whose owner
-	// died after its last snapshot stays until an owner has run it again. Default nil: nothing is removed.
+	// died after its last snapshot stays until an owner has run it again, and so does one that is not at rest
+	// (Unsettled). Default nil: nothing is removed.
 	Collector stream.Collector
 
 	// CollectAfter is how long a tile stays quiet before it goes. Default 24 h; at least a minute.
 	CollectAfter time.Duration
+
+	// Unsettled says whether a tile is not at rest although it has no owner, by its history: a snapshot and the entries
+	// after it. tile.Unsettled is one. It is asked once for each position at which a tile without an owner is found. A
+	// tile that is not at rest, or of which that is not known, is not given to Collector. Default nil: all are at rest.
+	Unsettled func(tile fence.TileID, s *fence.Snapshot, tail []fence.Entry) (bool, error)
+
+	// Wake is called with tiles that Unsettled has said not to be at rest, at each look that finds them without an
+	// owner: it may ask a tile server to begin them. Several goroutines may call it, and each look waits for it.
+	// Default nil.
+	Wake func(ctx context.Context, tiles []fence.TileID)
 
 	// Concurrency is how many tiles are worked on at once. Tiles whose last attempt failed have as many
 	// slots of their own, so that a store which fails or hangs for some tiles does not delay the others.

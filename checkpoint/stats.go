@@ -12,6 +12,12 @@ type Stats struct {
 	Tiles  int // under care
 	Behind int // whose last attempt failed or was skipped
 
+	// Unsettled is how many have no owner and are not at rest (Config.Unsettled). UnsettledTile is the one of which
+	// that has been known for the longest, UnsettledFor.
+	Unsettled     int
+	UnsettledTile fence.TileID
+	UnsettledFor  time.Duration
+
 	// Lag is the longest time any tile has gone without the store being known to hold its latest snapshot, and
 	// LagTile is that tile; zero without tiles. It is about one cadence when all is well. It also grows when
 	// attempts hang or there are too few of them, which no hook reports.
@@ -39,6 +45,12 @@ func (c *Checkpointer) Stats() Stats {
 	for _, t := range c.tiles {
 		if t.behind {
 			s.Behind++
+		}
+		if t.rest.wakes() {
+			s.Unsettled++
+			if since := time.Since(t.rest.since); since > s.UnsettledFor || s.Unsettled == 1 {
+				s.UnsettledTile, s.UnsettledFor = t.id, since
+			}
 		}
 		if oldest == nil || t.current.Before(oldest.current) {
 			oldest = t

@@ -77,6 +77,7 @@ func (c *Checkpointer) compareLast(ctx context.Context, tiles []*tileState) (idl
 			failed++
 			c.settle(t, Reading, tileErr)
 		case chunks[i].Owner.Present() && chunks[i].Owner.Position == t.durable:
+			c.ends(t, fence.Position{})
 			idle = append(idle, t)
 		default:
 			others = append(others, t)
@@ -104,12 +105,19 @@ func (c *Checkpointer) compareSnapshots(
 		return nil, nil, tiles
 	}
 	var quiet []*tileState
+	var unsettled []fence.TileID
 	for i, t := range tiles {
 		st := &stats[i]
+		unjudged := c.sleeps(t, st)
+		if t.rest.wakes() {
+			unsettled = append(unsettled, t.id)
+		}
 		t.gone = st.Err == nil && !t.expiring.IsZero() && t.expiring == t.durable && st.Last.IsZero() && !st.HasSnapshot
 		switch {
 		case st.Err != nil:
 			unread = append(unread, t)
+		case unjudged:
+			changed = append(changed, t)
 		case t.gone || st.Snapshot.Position == t.durable: // both zero: no snapshot yet
 			if current = append(current, t); c.quiet(t, st) {
 				quiet = append(quiet, t)
@@ -119,6 +127,7 @@ func (c *Checkpointer) compareSnapshots(
 		}
 	}
 	c.expire(ctx, quiet)
+	c.wake(ctx, unsettled)
 	return current, changed, unread
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/spawn"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
@@ -64,9 +65,15 @@ func TestSharingUnderItsUsers(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	for _, actor := range []string{"owner", "bridge", "checkpointer", "relay"} {
 		members := redisshare.New(delivery.as(t, actor), fence.World{})
+		_, _, err := members.Beat(t.Context(), spawn.AsleepGroup, "a", time.Minute)
+		if actor == "owner" || actor == "checkpointer" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "NOPERM", "%s is on the list of tiles to begin", actor)
+		}
 		for of, name := range map[string]string{"bridge": "bridge", "checkpointer": "checkpoint", "owner": "address-"} {
 			group := name + stacktest.UniqueName(t)
-			_, _, err := members.Beat(t.Context(), group, "a", time.Minute)
+			_, _, err = members.Beat(t.Context(), group, "a", time.Minute)
 			if actor != of {
 				require.ErrorContains(t, err, "NOPERM", "%s is on the list of a %s", actor, of)
 				continue

@@ -79,7 +79,7 @@ func (s *Spawner) once(ctx context.Context, id fence.TileID) error {
 	case isLost:
 		return &tile.RedirectError{Tile: id, Epoch: lost.Current.Epoch, Contact: lost.Current.Contact}
 	case err == nil:
-		s.Logger.Info("tile begun for an intent", "tile", id)
+		s.Logger.Info("tile without an owner begun", "tile", id)
 	}
 	return err
 }

@@ -71,6 +71,27 @@ func openEnvelope(blob []byte) (envelope, error) {
 	return e, nil
 }
 
+// Channels is what a snapshot and the entries after it say of what crosses a tile's border. It needs no rules. The
+// error is a *fence.FormatError or a *fence.CorruptError.
+func Channels(tile fence.TileID, s *fence.Snapshot, tail []fence.Entry) (transfer.State, error) {
+	e, err := openEnvelope(s.Blob)
+	if err != nil {
+		return transfer.State{}, err
+	}
+	state := e.transfers
+	for i := range tail {
+		b, err := stream.DecodeBatch(&tail[i])
+		if err == nil {
+			state, err = state.Fold(tail[i].Position, tail[i].Tick, b)
+		}
+		if err != nil {
+			return transfer.State{}, &fence.CorruptError{Tile: tile, What: "stream entry", At: tail[i].Position,
+				Detail: err.Error()}
+		}
+	}
+	return state, nil
+}
+
 // reader takes an envelope apart; once short it gives zeros.
 type reader struct {
 	p     []byte
