@@ -97,26 +97,22 @@ class SocketLine {
  */
 export class Client {
   /**
-   * tiles are names of tiles, hexadecimal, or {id, areas} with the numbers of all areas of a tile that has some; all of
-   * them are watched at first. A line has connect(url, protocols), send(text) and close(), and calls opened(),
+   * tiles are those to begin with, as for join. A line has connect(url, protocols), send(text) and close(), and calls opened(),
    * message(text, at) and closed(reason) of the client: another thread's socket, or a test's. Default: a WebSocket.
    */
   constructor(url, tiles, calls, line) {
     this.line = line ?? new SocketLine(this);
     this.url = url;
     this.calls = { ...silent, ...calls };
-    const named = tiles.map((t) => typeof t === "string" ? { id: t, areas: [0] } : t);
-    this.tiles = new Map(named.map(({ id, areas }) => [id, {
-      id, every: areas, areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
-      at: wire.beginning, floor: 0, synced: false, broken: false, asked: never, stale: 0,
-    }]));
+    this.tiles = new Map();
+    this.open = false;
+    for (const t of tiles) this.join(t);
     this.watches = 0; // of this connection
     this.counts = { frames: 0, bytes: 0, syncs: 0, gaps: 0, repairs: 0, resyncs: 0, duplicates: 0, connects: 0, stale: 0 };
     this.failures = 0;
     this.limit = 0; // ms of silence that an open connection may have; 0: the relay has not said
     this.patience = 1; // by which the limit is multiplied: a long message over a slow line shows when all of it is here
     this.attempt = 0; // to connect, counted
-    this.open = false;
     this.ended = false;
   }
 
@@ -230,14 +226,29 @@ export class Client {
     this.#send({ watch: { tile: id, areas: this.#named(t), number: this.watches } });
   }
 
-  /** Hears no more of a tile, or of it again from scratch. */
-  leave(id, left) {
+  /**
+   * Hears of a tile from now on, from scratch, with all of its areas. It may be called at any time. tile is the name of
+   * one, hexadecimal, or {id, areas} with the numbers of all its areas if it has some. Of a tile that is joined already
+   * nothing changes.
+   */
+  join(tile) {
+    const { id, areas } = typeof tile === "string" ? { id: tile, areas: [0] } : tile, known = this.tiles.get(id);
+    if (known && !known.left) return;
+    const t = {
+      id, every: areas, areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
+      at: wire.beginning, floor: known?.floor ?? 0, synced: false, broken: false, asked: never, stale: 0,
+    };
+    this.tiles.set(id, t);
+    if (this.open) this.#subscribe([t]);
+  }
+
+  /** Hears no more of a tile. The epoch floor is kept: join it again, and nothing older is shown than was before. */
+  leave(id) {
     const t = this.tiles.get(id);
-    if (t.left === left) return;
-    Object.assign(t, { left, synced: false, held: [], broken: false, asked: never });
-    if (!this.open) return;
-    if (left) this.#send({ unsubscribe: { tiles: [id] } });
-    else this.#subscribe([t]);
+    if (!t || t.left) return;
+    clearTimeout(t.waiting);
+    Object.assign(t, { left: true, broken: false, waiting: undefined, unknown: undefined });
+    if (this.open) this.#send({ unsubscribe: { tiles: [id] } });
   }
 
   /** Of a line: the connection is lost. The client connects again after a while, longer after each failure. */
@@ -310,6 +321,7 @@ export class Client {
 
   #sync(tile, s) {
     this.counts.syncs++;
+    if (!s.replace && !tile.synced) return; // of an earlier join; the answer to this one is on its way
     if (s.opens) return this.#opens(tile, s);
     if (s.position.epoch < tile.floor) {
       this.counts.stale++;

@@ -119,8 +119,37 @@ test("what the client sends are the golden messages", (t) => {
   hear({ tile: id, sync: { replace: true, from: install, position: install } });
   hear(frame(3, 9));
   assert.deepEqual(seen.sent.at(-1), named("resync"));
-  client.leave(id, true);
+  client.leave(id);
   assert.deepEqual(seen.sent.at(-1), named("unsubscribe"));
+});
+
+test("a tile is joined and left over the open connection", (t) => {
+  const { client, hear, seen, last, names } = begin(t);
+  const other = "85283083fffffff", of = (tile, m) => ({ ...m, tile });
+  hear(sync(at(1, 1)));
+  client.join(other);
+  assert.deepEqual(last(), { subscribe: { tiles: [other], held: [] } });
+  client.join(other); // once
+  client.join(id);
+  assert.equal(seen.sent.length, 2);
+  hear(of(other, sync(at(4, 7))), of(other, frame(4, 8)), frame(1, 2));
+  assert.deepEqual(seen.calls.slice(-3).map(([name, tile]) => [name, tile]), [["restore", other], ["apply", other], ["apply", id]]);
+  client.leave(id);
+  assert.deepEqual(last(), { unsubscribe: { tiles: [id] } });
+  hear(frame(1, 3), frame(1, 9));
+  t.mock.timers.tick(10_000);
+  assert.equal(names().length, 4, "nothing of a tile that was left, and nothing is asked for");
+  assert.equal(seen.sent.length, 3);
+  client.join(id);
+  assert.deepEqual(last(), { subscribe: { tiles: [], held: [{ tile: id, areas: [], position: at(0, 0), epochFloor: "1" }] } }, "the floor is kept");
+  hear(frame(1, 4), { tile: id, sync: { from: at(1, 1), position: at(1, 4), tail: [] } });
+  assert.equal(names().length, 4, "what was sent before the join is not applied");
+  hear(sync(at(1, 4)));
+  assert.equal(names().at(-1), "restore");
+  client.closed("gone");
+  t.mock.timers.tick(300);
+  client.opened();
+  assert.deepEqual(last().subscribe.held.map((h) => h.tile), [id, other].sort().reverse(), "both are asked for again");
 });
 
 test("a gap is asked for once, then again when no answer comes", (t) => {

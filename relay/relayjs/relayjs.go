@@ -17,8 +17,8 @@
 //
 // Client keeps the rules of docs/wire.md for clients of a relay: it applies only what follows the position it holds,
 // asks for what is missing, shows nothing of an epoch below the highest it has held, asks a relay that is behind again
-// and then leaves it, and after a lost connection is sent only what it missed. It watches some areas of a tile with
-// watch, and leaves a tile with leave. It speaks the subprotocol tilefence.view.v1.json.
+// and then leaves it, and after a lost connection is sent only what it missed. It joins and leaves tiles at any time,
+// with join and leave, and watches some areas of a tile with watch. It speaks the subprotocol tilefence.view.v1.json.
 //
 // It does not interpret snapshots and events, which are the game's, and does not check the chain of frames: a position
 // carries the chain, and the relay is trusted to send what it read. The states of a tile: not synced, synced, broken

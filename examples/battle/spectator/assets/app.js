@@ -104,8 +104,12 @@ class Page {
       v.states.clear();
       v.proof = "unknown";
       this.scene.reset(v.id, v.fleet.ships);
-      this.feed.leave(v.id, want.length === 0);
-      this.feed.watch(v.id, want.length ? want : v.fleet.all);
+      if (want.length === 0) {
+        this.feed.leave(v.id);
+        continue;
+      }
+      this.feed.join({ id: v.id, areas: v.fleet.all });
+      this.feed.watch(v.id, want);
     }
     this.scene.look(player?.view.id, areas, only, player?.id);
   }
