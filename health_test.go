@@ -332,7 +332,7 @@ func TestAnUnsafeServerIsSaid(t *testing.T) {
 		"set appendonly yes")
 	outcome, err := s.Submit(t.Context(), tile.Intent{Tile: plaza, ActionID: "a", Actor: "ann"})
 	require.NoError(t, err)
-	require.Equal(t, stream.Applied, outcome)
+	require.Equal(t, stream.Applied, outcome.Outcome)
 	store.bad.Store(false)
 	becomes(t, s)
 	plans.bad.Store(true)

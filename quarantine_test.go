@@ -86,7 +86,7 @@ func TestAQuarantinedTileIsSeen(t *testing.T) {
 	}, 20*time.Second, 50*time.Millisecond)
 	outcome, err := gateway.Gateway().Move(t.Context(), tile.Intent{Tile: harbour, Actor: "ann"})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome)
+	assert.Equal(t, stream.Applied, outcome.Outcome)
 	becomes(t, servers[1], said) // it has followed the tile, and asks for it in its turn
 	now, err := b.Authority.Lookup(t.Context(), plaza)
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func TestTwoServersRaceForATile(t *testing.T) {
 						outcome, err = client.Forward(t.Context(), owner, in)
 					}
 					assert.NoError(t, err, "tile %s", id)
-					assert.Equal(t, stream.Applied, outcome)
+					assert.Equal(t, stream.Applied, outcome.Outcome)
 				})
 			}
 		}
@@ -96,7 +96,7 @@ func TestSpawnIsDecidedOnce(t *testing.T) {
 		wg.Go(func() {
 			outcome, err := s.Submit(t.Context(), tile.Intent{Tile: plaza})
 			assert.NoError(t, err)
-			assert.Equal(t, stream.Applied, outcome)
+			assert.Equal(t, stream.Applied, outcome.Outcome)
 		})
 	}
 	wg.Wait()
@@ -153,7 +153,7 @@ func TestSpawnOfAHeldTile(t *testing.T) {
 	line.Set(faultinject.Flowing)
 	outcome, err := s.Submit(t.Context(), tile.Intent{Tile: plaza})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome)
+	assert.Equal(t, stream.Applied, outcome.Outcome)
 	g, err := b.Authority.Lookup(t.Context(), plaza)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, g.Epoch)

@@ -190,9 +190,9 @@ func TestAGatewayCallsOnlyMembersAndOwners(t *testing.T) {
 
 	// The stranger is a member like any other, and redirects everything.
 	redirects, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(
-		func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		func(_ context.Context, in tile.Intent) (tile.Result, error) {
 			to := made[int(in.Body[0])%len(made)]
-			return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 1 << 40, Contact: to}
+			return tile.Result{}, &tile.RedirectError{Tile: in.Tile, Epoch: 1 << 40, Contact: to}
 		}), nil)
 	require.NoError(t, err)
 	mux := http.NewServeMux()

@@ -22,7 +22,6 @@ import (
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/spawn"
 	"github.com/tilefence/tilefence/internal/taskgroup"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -144,7 +143,7 @@ func NewTileServer(
 		return nil, err
 	}
 	s.inbound = tilehttp.HandlerConfig{Keys: b.Keys, Contact: contact, Logger: c.Logger,
-		Queue: func(ctx context.Context, in tile.Intent, answered func(stream.Outcome, error)) error {
+		Queue: func(ctx context.Context, in tile.Intent, answered func(tile.Result, error)) error {
 			return s.host.Queue(ctx, in, answered)
 		}}
 	if s.intents, err = tilehttp.NewHandler(s, &s.inbound); err != nil {
@@ -284,14 +283,14 @@ type SpawnRequest struct {
 //
 // Errors: those of tilehost.Host.Submit; what Spawn answered; what kept the tile from being begun. None of the last
 // two has queued anything.
-func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
-	outcome, err := s.host.Submit(ctx, in)
+func (s *TileServer) Submit(ctx context.Context, in tile.Intent) (tile.Result, error) {
+	r, err := s.host.Submit(ctx, in)
 	away, redirected := errors.AsType[*tile.RedirectError](err)
 	if s.spawner.Decide == nil || !redirected || away.Contact != "" {
-		return outcome, err
+		return r, err
 	}
 	if err := s.spawner.Begin(ctx, in.Tile); err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	return s.host.Submit(ctx, in)
 }

@@ -96,7 +96,7 @@ func says(t *testing.T, s *tilefence.TileServer, id fence.TileID, what string) {
 	t.Helper()
 	o, err := s.Submit(t.Context(), tile.Intent{Tile: id, Actor: "ann", Body: []byte(what)})
 	require.NoError(t, err)
-	require.Equal(t, stream.Applied, o)
+	require.Equal(t, stream.Applied, o.Outcome)
 }
 
 // A guest goes to a tile of another server, comes back to a tile that was handed over meanwhile, and goes to one that

@@ -16,8 +16,8 @@ import (
 // instant is a tile that answers at once.
 type instant struct{}
 
-func (instant) Forward(context.Context, string, tile.Intent) (stream.Outcome, error) {
-	return stream.Applied, nil
+func (instant) Forward(context.Context, string, tile.Intent) (tile.Result, error) {
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 func (instant) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {

@@ -62,13 +62,13 @@ func (s *steps) Settle(ctx context.Context, c admission.Settlement) (admission.A
 	return around(s, "settle", func() (admission.Artifact, error) { return s.Store.Settle(ctx, c) })
 }
 
-func (s *steps) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (s *steps) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	if err := s.at("before forward"); err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	o, err := s.forwarder.Forward(ctx, contact, in)
 	if lost := s.at("after forward"); lost != nil {
-		return 0, lost
+		return tile.Result{}, lost
 	}
 	return o, err
 }
@@ -273,7 +273,7 @@ type moody struct {
 	flees map[string]int // by action whose answer was lost: how often the tile moves on when it is sent again
 }
 
-func (m *moody) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (m *moody) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	if m.flees[in.ActionID] > 0 {
 		m.flees[in.ActionID]--
 		m.world.move(string('a'+(contact[0]-'a'+1)%4), true)
@@ -281,20 +281,20 @@ func (m *moody) Forward(ctx context.Context, contact string, in tile.Intent) (st
 	}
 	switch m.rand.IntN(12) {
 	case 0:
-		return 0, tile.ErrOverloaded
+		return tile.Result{}, tile.ErrOverloaded
 	case 1, 2, 3, 4:
 		m.world.move(string(rune('a'+m.rand.IntN(4))), m.rand.IntN(2) == 0)
 	case 5:
 		_, _ = m.world.Forward(ctx, contact, in)
 		m.flees[in.ActionID] = 2 * m.rand.IntN(2)
-		return 0, errReset
+		return tile.Result{}, errReset
 	case 6:
 		if _, err := m.world.Forward(ctx, contact, in); !errors.Is(err, tile.ErrRedirect) {
 			m.world.move("b", true)
-			return 0, &tile.UnresolvedError{Tile: in.Tile, Contact: "b", Epoch: 9}
+			return tile.Result{}, &tile.UnresolvedError{Tile: in.Tile, Contact: "b", Epoch: 9}
 		}
 	case 7:
-		return 0, errReset
+		return tile.Result{}, errReset
 	}
 	return m.world.Forward(ctx, contact, in)
 }

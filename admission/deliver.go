@@ -13,7 +13,7 @@ import (
 
 // delivery is the result of sending an intent.
 type delivery struct {
-	outcome   stream.Outcome
+	tile.Result
 	err       error // nil with an outcome
 	unknown   bool  // some process it was sent to may resolve it, although err says otherwise
 	redirects int
@@ -78,7 +78,8 @@ func (g *Gateway) confirm(ctx context.Context, contact string, in *tile.Intent, 
 	}
 	g.cfg.Logger.Warn("an outcome was not believed: the store does not name the process as the tile's owner",
 		"tile", in.Tile, "contact", contact, "owner", owner, "action", in.ActionID, "error", err)
-	d.outcome, d.err = 0, &ForwardError{Tile: in.Tile, Contact: contact, Err: errors.Join(errUnconfirmed, err)}
+	d.Result = tile.Result{}
+	d.err = &ForwardError{Tile: in.Tile, Contact: contact, Err: errors.Join(errUnconfirmed, err)}
 }
 
 var errUnconfirmed = errors.New("the process that answered is not the owner that the store names")
@@ -120,13 +121,13 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 	gone := func() bool { return ctx.Err() != nil }
 	limited, cancel := context.WithTimeout(ctx, g.cfg.ForwardTimeout)
 	defer cancel()
-	outcome, err := g.tiles.Forward(limited, contact, in)
-	if err == nil && !outcome.Valid() {
-		err = &fence.ArgumentError{Field: "outcome", Value: outcome, Want: "one of the four"}
+	r, err := g.tiles.Forward(limited, contact, in)
+	if err == nil && !r.Outcome.Valid() {
+		err = &fence.ArgumentError{Field: "outcome", Value: r.Outcome, Want: "one of the four"}
 		d.unknown = true
 	}
 	if err == nil {
-		d.outcome, d.err = outcome, nil
+		d.Result, d.err = r, nil
 		g.takeovers.trust(in.Tile)
 		return
 	}
@@ -211,7 +212,7 @@ func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery,
 	defer cancel()
 	switch {
 	case d.err == nil:
-		got, err := g.ledger.Resolve(ctx, art.ActionID, d.outcome)
+		got, err := g.ledger.Resolve(ctx, art.ActionID, d.Outcome)
 		if err != nil {
 			return art, d, &PendingError{Artifact: art, Err: err}
 		}

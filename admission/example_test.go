@@ -19,9 +19,9 @@ func (oneTile) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {
 	return fence.Owner{Tile: id, Epoch: 1, Contact: "10.0.0.7:7000"}, nil
 }
 
-func (oneTile) Forward(_ context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (oneTile) Forward(_ context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	fmt.Printf("%s gets %q by %s\n", contact, in.Body, in.Actor)
-	return stream.Applied, nil
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 func Example() {

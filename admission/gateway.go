@@ -26,7 +26,7 @@ import (
 // A Forwarder that cannot be sure must not answer one of the first two kinds: on them the ledger gives
 // back what was spent.
 type Forwarder interface {
-	Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error)
+	Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error)
 }
 
 // PriceFunc decides what an action costs, from what the client asked: it may change Asset, Cost and Cooldown, and
@@ -193,41 +193,41 @@ func NewGateway(
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
 // through Act; a *LimitError; a *DeclinedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds
 // tile.ErrOverloaded.
-func (g *Gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (g *Gateway) Move(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	began := time.Now()
-	outcome, d, err := g.move(ctx, in)
-	g.done(DoneInfo{Kind: Move, Tile: in.Tile, Outcome: outcome, Redirects: d.redirects, Resubmits: d.resubmits,
+	d, err := g.move(ctx, in)
+	g.done(DoneInfo{Kind: Move, Tile: in.Tile, Outcome: d.Outcome, Redirects: d.redirects, Resubmits: d.resubmits,
 		Took: time.Since(began), Err: err})
-	return outcome, err
+	return d.Result, err
 }
 
-func (g *Gateway) move(ctx context.Context, in tile.Intent) (stream.Outcome, delivery, error) {
+func (g *Gateway) move(ctx context.Context, in tile.Intent) (delivery, error) {
 	if err := validateMove(&in); err != nil {
-		return 0, delivery{}, err
+		return delivery{}, err
 	}
 	info := LimitError{Scope: ScopeActor, Kind: Move, Tile: in.Tile, Actor: in.Actor}
 	wait, ok := g.moves.take(in.Actor)
 	if err := g.shape(ctx, info, wait, ok); err != nil {
-		return 0, delivery{}, err
+		return delivery{}, err
 	}
 	if err := g.allow(in.Tile); err != nil {
-		return 0, delivery{}, err
+		return delivery{}, err
 	}
 	if g.cfg.CheckMove != nil {
 		if err := g.cfg.CheckMove(ctx, in); err != nil {
-			return 0, delivery{}, &DeclinedError{Kind: Move, Err: err}
+			return delivery{}, &DeclinedError{Kind: Move, Err: err}
 		}
 	}
 	info.Scope = ScopeTile
 	wait, ok = g.crowds.takeFor(in.Tile, g.moves.left(in.Actor))
 	if err := g.shape(ctx, info, wait, ok); err != nil {
-		return 0, delivery{}, err
+		return delivery{}, err
 	}
 	d := g.deliver(ctx, Move, in)
 	if d.movedTwice() {
-		return stream.Redirected, d, nil
+		d.Outcome, d.err = stream.Redirected, nil
 	}
-	return d.outcome, d, d.err
+	return d, d.err
 }
 
 // validateMove refuses an action ID: a movement that had one would take the place of a paid action in the

@@ -154,7 +154,7 @@ func TestRedirectOnceIsFollowedInBand(t *testing.T) {
 			assert.Equal(t, stream.Applied, art.Outcome)
 			outcome, err := r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
 			require.NoError(t, err)
-			assert.Equal(t, stream.Applied, outcome)
+			assert.Equal(t, stream.Applied, outcome.Outcome)
 			assert.Equal(t, admission.Stats{
 				Moves: admission.Tally{Applied: 2}, Acts: admission.Tally{Applied: 1}, Redirects: 1, Resubmits: 1,
 			}, r.gate.Stats(), "and the router has learned it")
@@ -181,7 +181,7 @@ func TestRedirectTwiceGivesTheCostBack(t *testing.T) {
 		&tile.RedirectError{Tile: here, Epoch: 5, Contact: "c"}}
 	outcome, err := r.gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Redirected, outcome)
+	assert.Equal(t, stream.Redirected, outcome.Outcome)
 }
 
 // TestRedirectAfterDoubtIsNoRedirected: a process that was asked before may have applied the action, so
@@ -342,7 +342,7 @@ func TestMove(t *testing.T) {
 	move := tile.Intent{Tile: here, Actor: "ann", Body: []byte("north")}
 	outcome, err := r.gate.Move(t.Context(), move)
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome)
+	assert.Equal(t, stream.Applied, outcome.Outcome)
 
 	wall := move
 	wall.Body = []byte("wall")
@@ -433,9 +433,9 @@ func TestExpiredActionIsNotSent(t *testing.T) {
 // hung is a tile that never answers.
 type hung struct{}
 
-func (hung) Forward(ctx context.Context, _ string, _ tile.Intent) (stream.Outcome, error) {
+func (hung) Forward(ctx context.Context, _ string, _ tile.Intent) (tile.Result, error) {
 	<-ctx.Done()
-	return 0, context.Cause(ctx)
+	return tile.Result{}, context.Cause(ctx)
 }
 
 func TestHungTile(t *testing.T) {

@@ -119,14 +119,14 @@ func (d *doomed) seams(ctx context.Context) (tile.Seams, func(), error) {
 // forgetful loses a third of the intents on their way, and a third of the answers.
 type forgetful struct{ tiles *tilehttp.Client }
 
-func (f forgetful) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (f forgetful) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	fate := rand.IntN(3)
 	if fate == 0 {
-		return 0, errReset
+		return tile.Result{}, errReset
 	}
 	outcome, err := f.tiles.Forward(ctx, contact, in)
 	if fate == 1 {
-		return 0, errReset
+		return tile.Result{}, errReset
 	}
 	return outcome, err
 }
@@ -288,7 +288,7 @@ func (d *doomed) serve(t *testing.T, seams tile.Seams) (cast func() map[string]i
 	ctx, cancel := context.WithCancel(t.Context())
 	rules := &spells{}
 	var processor *tile.TileProcessor
-	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) { return processor.Submit(ctx, in) }
+	submit := func(ctx context.Context, in tile.Intent) (tile.Result, error) { return processor.Submit(ctx, in) }
 	handler, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(submit), nil)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

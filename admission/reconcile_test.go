@@ -27,13 +27,13 @@ type lossy struct {
 	drop func(tile.Intent) bool
 }
 
-func (l *lossy) Forward(ctx context.Context, _ string, in tile.Intent) (stream.Outcome, error) {
+func (l *lossy) Forward(ctx context.Context, _ string, in tile.Intent) (tile.Result, error) {
 	if !l.drop(in) {
 		if _, err := l.tile.Submit(ctx, in); err != nil {
-			return 0, err
+			return tile.Result{}, err
 		}
 	}
-	return 0, errReset
+	return tile.Result{}, errReset
 }
 
 // sound audits a whole ledger: every currency is conserved, and nothing is damaged. It returns what has no outcome.

@@ -28,7 +28,7 @@ import (
 func stranger(t *testing.T, answer tilehttp.SubmitterFunc) (contact string, actions *atomic.Int64) {
 	t.Helper()
 	actions = new(atomic.Int64)
-	count := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	count := func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		if in.ActionID != "" {
 			actions.Add(1)
 		}
@@ -56,16 +56,16 @@ func TestARumourMovesNoMoney(t *testing.T) {
 	defer client.Close()
 
 	for name, answer := range map[string]tilehttp.SubmitterFunc{
-		"takes it and does nothing": func(context.Context, tile.Intent) (stream.Outcome, error) {
-			return stream.Applied, nil
+		"takes it and does nothing": func(context.Context, tile.Intent) (tile.Result, error) {
+			return tile.Result{Outcome: stream.Applied}, nil
 		},
-		"has it applied, and names another": func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+		"has it applied, and names another": func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 			_, _ = client.Forward(ctx, owner.contact, in)
-			return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 1 << 50, Contact: "127.0.0.1:1"}
+			return tile.Result{}, &tile.RedirectError{Tile: in.Tile, Epoch: 1 << 50, Contact: "127.0.0.1:1"}
 		},
-		"has it applied, and calls it malformed": func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+		"has it applied, and calls it malformed": func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 			_, _ = client.Forward(ctx, owner.contact, in)
-			return 0, &fence.ArgumentError{Field: "body", Want: "another one"}
+			return tile.Result{}, &fence.ArgumentError{Field: "body", Want: "another one"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,12 +106,14 @@ func TestARumourMovesNoMoney(t *testing.T) {
 // Nothing is settled by its word; the owner that comes later does that.
 func TestAnUnnamedProcessEndsNoAction(t *testing.T) {
 	for name, answer := range map[string]tilehttp.SubmitterFunc{
-		"applied": func(context.Context, tile.Intent) (stream.Outcome, error) { return stream.Applied, nil },
-		"rejected": func(context.Context, tile.Intent) (stream.Outcome, error) {
-			return 0, &fence.ArgumentError{Field: "body", Want: "another one"}
+		"applied": func(context.Context, tile.Intent) (tile.Result, error) {
+			return tile.Result{Outcome: stream.Applied}, nil
 		},
-		"moved": func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
-			return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "127.0.0.1:1"}
+		"rejected": func(context.Context, tile.Intent) (tile.Result, error) {
+			return tile.Result{}, &fence.ArgumentError{Field: "body", Want: "another one"}
+		},
+		"moved": func(_ context.Context, in tile.Intent) (tile.Result, error) {
+			return tile.Result{}, &tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "127.0.0.1:1"}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +173,7 @@ func TestStaleGossipIsHarmless(t *testing.T) {
 		for range times {
 			outcome, err := gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann"})
 			require.NoError(t, err)
-			require.Equal(t, stream.Applied, outcome)
+			require.Equal(t, stream.Applied, outcome.Outcome)
 		}
 	}
 	table.Learn(route.Entry{Tile: here, Epoch: 1, Contact: "a"})

@@ -29,7 +29,7 @@ type crowd struct {
 	acted   map[fence.TileID]bool // tiles that an action has reached
 }
 
-func (c *crowd) Forward(_ context.Context, _ string, in tile.Intent) (stream.Outcome, error) {
+func (c *crowd) Forward(_ context.Context, _ string, in tile.Intent) (tile.Result, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if in.ActionID != "" {
@@ -39,7 +39,7 @@ func (c *crowd) Forward(_ context.Context, _ string, in tile.Intent) (stream.Out
 		c.acted[in.Tile] = true
 	}
 	c.sent = append(c.sent, time.Since(c.began))
-	return stream.Applied, nil
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 func (c *crowd) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {

@@ -30,7 +30,7 @@ type city struct {
 	asked   map[fence.TileID]int
 }
 
-func (c *city) Forward(ctx context.Context, _ string, in tile.Intent) (stream.Outcome, error) {
+func (c *city) Forward(ctx context.Context, _ string, in tile.Intent) (tile.Result, error) {
 	c.mu.Lock()
 	full := c.full && c.slow[in.Tile]
 	c.asked[in.Tile]++
@@ -38,16 +38,16 @@ func (c *city) Forward(ctx context.Context, _ string, in tile.Intent) (stream.Ou
 	if full {
 		select {
 		case <-time.After(time.Second):
-			return 0, tile.ErrOverloaded
+			return tile.Result{}, tile.ErrOverloaded
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return tile.Result{}, context.Cause(ctx)
 		}
 	}
 	time.Sleep(500 * time.Millisecond) // to the next tick
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.applied[in.Tile]++
-	return stream.Applied, nil
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 func (c *city) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {

@@ -67,7 +67,7 @@ func startHost(t *testing.T, ctx context.Context, seams tile.Seams) *host {
 	t.Helper()
 	h := &host{ended: make(chan error, 1)}
 	mux := http.NewServeMux()
-	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) { return h.processor.Submit(ctx, in) }
+	submit := func(ctx context.Context, in tile.Intent) (tile.Result, error) { return h.processor.Submit(ctx, in) }
 	intents, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(submit), nil)
 	require.NoError(t, err)
 	mux.Handle(tilehttp.Path, intents)
@@ -130,7 +130,7 @@ func TestWithRealTiles(t *testing.T) {
 	assert.Equal(t, stream.Applied, act("1", "fire").Outcome)
 	outcome, err := gate.Move(t.Context(), tile.Intent{Tile: here, Actor: "ann", Body: []byte("fire")})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Rejected, outcome, "no free spells through Move")
+	assert.Equal(t, stream.Rejected, outcome.Outcome, "no free spells through Move")
 
 	second := startHost(t, ctx, seams)
 	var superseded *tile.SupersededError
@@ -145,7 +145,7 @@ func TestWithRealTiles(t *testing.T) {
 	outcome, err = client.Forward(t.Context(), second.contact,
 		tile.Intent{Tile: here, ActionID: "1", Actor: "ann", Body: []byte("fire")})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome)
+	assert.Equal(t, stream.Applied, outcome.Outcome)
 	assert.Equal(t, map[string]int{"fire": 1, "ice": 2}, second.cast(t))
 
 	cancel()

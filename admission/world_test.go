@@ -34,12 +34,12 @@ func newWorld(owner string) *world {
 
 var errReset = errors.New("connection reset")
 
-func (w *world) Forward(_ context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (w *world) Forward(_ context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
 	if w.down {
-		return 0, errReset
+		return tile.Result{}, errReset
 	}
 	if len(w.answers) > 0 {
 		err := w.answers[0]
@@ -47,14 +47,14 @@ func (w *world) Forward(_ context.Context, contact string, in tile.Intent) (stre
 		if r, ok := errors.AsType[*tile.RedirectError](err); ok && r.Epoch > w.epoch {
 			w.owner, w.epoch = r.Contact, r.Epoch // the store has it too
 		}
-		return 0, err
+		return tile.Result{}, err
 	}
 	if contact != w.owner {
 		r := &tile.RedirectError{Tile: in.Tile}
 		if !w.silent {
 			r.Epoch, r.Contact = w.epoch, w.owner
 		}
-		return 0, r
+		return tile.Result{}, r
 	}
 	w.last = in
 	o := w.resolve(in.ActionID)
@@ -63,9 +63,9 @@ func (w *world) Forward(_ context.Context, contact string, in tile.Intent) (stre
 	}
 	if w.loseReplies > 0 {
 		w.loseReplies--
-		return 0, errReset
+		return tile.Result{}, errReset
 	}
-	return o, nil
+	return tile.Result{Outcome: o}, nil
 }
 
 func (w *world) resolve(id string) stream.Outcome {

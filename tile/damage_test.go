@@ -64,7 +64,7 @@ func survives(t *testing.T, seams tile.Seams, id fence.TileID, attacks map[strin
 		t.Helper()
 		outcome, err := p.Submit(t.Context(), tile.Intent{Tile: id, ActionID: word, Body: []byte(word)})
 		require.NoError(t, err, word)
-		require.Equal(t, stream.Applied, outcome)
+		require.Equal(t, stream.Applied, outcome.Outcome)
 		want = append(want, word)
 	}
 	say("first")

@@ -184,7 +184,7 @@ func TestActionsAreReplicatedAndMovementIsNot(t *testing.T) {
 		all := a.words(t, "paid", 3)
 		moved, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("moved")})
 		require.NoError(t, err)
-		require.Equal(t, stream.Applied, moved)
+		require.Equal(t, stream.Applied, moved.Outcome)
 		s.mu.Lock()
 		s.cut = [2]bool{true, true}
 		s.mu.Unlock()

@@ -184,7 +184,7 @@ func (r *trial) send(n int, wait time.Duration) *sync.WaitGroup {
 			ctx, cancel := context.WithTimeout(context.Background(), wait)
 			defer cancel()
 			got, err := o.Submit(ctx, tile.Intent{Tile: testTile, ActionID: w, Body: []byte(w)})
-			if err == nil && got == stream.Applied {
+			if err == nil && got.Outcome == stream.Applied {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				delete(r.open, w)

@@ -106,7 +106,7 @@ func (f *fragile) outcomes(words ...string) map[string]stream.Outcome {
 			if err == nil {
 				mu.Lock()
 				defer mu.Unlock()
-				got[word] = o
+				got[word] = o.Outcome
 			}
 		})
 	}
@@ -379,7 +379,7 @@ func TestAnOutcomeForEachIntent(t *testing.T) {
 				r := launch(w.t, p, nil)
 				outcome, err := r.Submit(t.Context(), tile.Intent{Tile: testTile, Body: []byte("x")})
 				require.NoError(t, err)
-				assert.Equal(t, stream.Rejected, outcome)
+				assert.Equal(t, stream.Rejected, outcome.Outcome)
 				assert.Empty(t, w.history())
 				require.NotNil(t, r.Status().Failure)
 				require.ErrorContains(t, r.Status().Failure,

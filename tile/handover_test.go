@@ -73,7 +73,7 @@ func (l *players) play(player int, at *process) {
 			o, err := at.Submit(ctx, tile.Intent{Tile: testTile, ActionID: word, Body: []byte(word)})
 			cancel()
 			if err == nil {
-				assert.Equal(l.t, stream.Applied, o)
+				assert.Equal(l.t, stream.Applied, o.Outcome)
 				l.mu.Lock()
 				l.done[word]++
 				l.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
-	"github.com/tilefence/tilefence/stream"
 )
 
 // inbox is where a processor's loop and other goroutines meet. They leave intents and calls there and read the status;
@@ -114,7 +113,7 @@ func leave[C any](ctx context.Context, d *inbox, calls chan<- C, call C) error {
 }
 
 // submit queues an intent until its caller has gone. The error says why it was not queued.
-func (d *inbox) submit(caller context.Context, in Intent, answer func(stream.Outcome, error)) error {
+func (d *inbox) submit(caller context.Context, in Intent, answer func(Result, error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.silent() {
@@ -230,7 +229,7 @@ func (d *inbox) close(epoch fence.Epoch, successor fence.Owner, stoodDown bool, 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range pending {
-		s.answer(0, d.unresolved())
+		s.answer(Result{}, d.unresolved())
 	}
 	d.queue.drop(func(s *submission) error {
 		if s.open() {

@@ -46,9 +46,9 @@ func newTestDesk(t *testing.T, cfg Config) *inbox {
 
 func TestDeskAnswersEverySubmission(t *testing.T) {
 	d := newTestDesk(t, Config{})
-	note := func() (func(stream.Outcome, error), <-chan error) {
+	note := func() (func(Result, error), <-chan error) {
 		errs := make(chan error, 1) // a second answer would wait for ever
-		return func(_ stream.Outcome, err error) { errs <- err }, errs
+		return func(_ Result, err error) { errs <- err }, errs
 	}
 	submit := func() <-chan error {
 		answer, errs := note()
@@ -104,7 +104,7 @@ func TestDeskRefusesTransitionsOutsideTheDiagram(t *testing.T) {
 // waiting makes a submission that counts its answers.
 func waiting(actor string, answers *[]error) submission {
 	return submission{intent: Intent{Tile: 7, Actor: actor}, caller: context.Background(),
-		answer: func(_ stream.Outcome, err error) { *answers = append(*answers, err) }}
+		answer: func(_ Result, err error) { *answers = append(*answers, err) }}
 }
 
 func actors(subs []submission) (names []string) {
@@ -132,7 +132,7 @@ func TestAFullQueueIsShared(t *testing.T) {
 	assert.Empty(t, others)
 	assert.Equal(t, 12, q.waiting+q.taken)
 	server := submission{intent: Intent{Tile: 7, Actor: "hog", Origin: OriginServer}, caller: context.Background(),
-		answer: func(stream.Outcome, error) { t.Error("the servers' was answered") }}
+		answer: func(Result, error) { t.Error("the servers' was answered") }}
 	for range 6 {
 		require.True(t, q.add(server), "the servers' may have half")
 	}
@@ -185,7 +185,7 @@ func TestIntentQueueKeepsItsPromises(t *testing.T) {
 				case 1:
 					in.Deadline = now.Add(-time.Second)
 				}
-				s := submission{intent: in, caller: t.Context(), answer: func(_ stream.Outcome, err error) {
+				s := submission{intent: in, caller: t.Context(), answer: func(_ Result, err error) {
 					f.answers++
 					require.False(t, f.shown && errors.Is(err, ErrOverloaded))
 				}}
@@ -211,13 +211,13 @@ func TestIntentQueueKeepsItsPromises(t *testing.T) {
 				}
 				keep := rng.IntN(len(held) + 1)
 				for i := range held[:keep] {
-					held[i].answer(stream.Applied, nil)
+					held[i].answer(Result{Outcome: stream.Applied}, nil)
 				}
 				q.requeue(held[keep:])
 				held, q.taken = nil, 0
 			case 7:
 				for i := range held {
-					held[i].answer(stream.Applied, nil)
+					held[i].answer(Result{Outcome: stream.Applied}, nil)
 				}
 				held, q.taken = nil, 0
 			}
@@ -232,7 +232,7 @@ func TestIntentQueueKeepsItsPromises(t *testing.T) {
 		}
 		q.drop(func(*submission) error { return ErrRedirect })
 		for i := range held {
-			held[i].answer(stream.Applied, nil)
+			held[i].answer(Result{Outcome: stream.Applied}, nil)
 		}
 		for _, f := range fates {
 			require.Equal(t, 1, f.answers, "seed %d", n)

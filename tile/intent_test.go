@@ -231,7 +231,7 @@ func TestTileThatRemembersTooMuchRecovers(t *testing.T) {
 		require.True(t, p.Status().StreamFull)
 		known, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: fmt.Sprintf("%064d", 10_000)})
 		require.NoError(t, err, "what it remembers it answers")
-		require.Equal(t, stream.Applied, known)
+		require.Equal(t, stream.Applied, known.Outcome)
 		_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "new"})
 		require.ErrorIs(t, err, tile.ErrOverloaded, "new ones it refuses")
 		time.Sleep(11 * time.Minute)

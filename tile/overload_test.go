@@ -75,7 +75,7 @@ func TestAFloodLeavesRoomForOthers(t *testing.T) {
 					for i := 0; ctx.Err() == nil; i++ {
 						in := tile.Intent{Tile: testTile, Actor: fmt.Sprint("h", i%1000)}
 						in.Deadline = time.Now().Add(3 * time.Second)
-						_ = p.Queue(ctx, in, func(_ stream.Outcome, err error) {
+						_ = p.Queue(ctx, in, func(_ tile.Result, err error) {
 							if err == nil {
 								answered.Add(1)
 							}
@@ -121,7 +121,7 @@ func TestASizeThatWeChoseIsNotHanging(t *testing.T) {
 			answers := make(chan error, n)
 			for i := range n {
 				in := tile.Intent{Tile: testTile, Actor: fmt.Sprint(i)}
-				require.NoError(t, p.Queue(t.Context(), in, func(_ stream.Outcome, err error) { answers <- err }))
+				require.NoError(t, p.Queue(t.Context(), in, func(_ tile.Result, err error) { answers <- err }))
 			}
 			for range n {
 				if <-answers == nil {
@@ -161,7 +161,7 @@ func TestWhoHasGoneIsNotResolved(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		answers := make(chan error, 2)
-		answer := func(_ stream.Outcome, err error) { answers <- err }
+		answer := func(_ tile.Result, err error) { answers <- err }
 		require.NoError(t, r.Queue(short, tile.Intent{Tile: testTile}, answer))
 		late := tile.Intent{Tile: testTile, Deadline: time.Now().Add(time.Second)}
 		require.NoError(t, r.Queue(t.Context(), late, answer))
@@ -189,7 +189,7 @@ func TestActorsShareTheMemoryOfOutcomes(t *testing.T) {
 				time.Sleep(500 * time.Millisecond)
 			}
 			in := tile.Intent{Tile: testTile, ActionID: fmt.Sprintf("%064d", i), Actor: fmt.Sprint("h", i%40)}
-			err := p.Queue(t.Context(), in, func(_ stream.Outcome, err error) {
+			err := p.Queue(t.Context(), in, func(_ tile.Result, err error) {
 				if errors.Is(err, tile.ErrOverloaded) {
 					refused.Add(1)
 				} else if err == nil {

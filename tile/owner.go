@@ -105,18 +105,18 @@ func (o *tileOwner) admit() []submission {
 		late := outOfTime(&s.intent, now, o.cfg)
 		switch {
 		case known:
-			s.answer(outcome, nil)
+			s.answer(Result{Outcome: outcome}, nil)
 		case late != nil && s.presented: // in a batch that was given up: it may be in the stream that a rebase replaced
-			s.answer(0, &UnresolvedError{Tile: o.tile})
+			s.answer(Result{}, &UnresolvedError{Tile: o.tile})
 		case late != nil:
 			o.refuseLate(&s.intent, now)
-			s.answer(0, late)
+			s.answer(Result{}, late)
 		case seen[id]:
 			s.repeats = true
 			repeated = append(repeated, s)
 		case !room.Add(id, s.intent.shares(), s.presented):
 			refused = true
-			s.answer(0, ErrOverloaded)
+			s.answer(Result{}, ErrOverloaded)
 		default:
 			seen[id] = true
 			subs = append(subs, s)
@@ -229,7 +229,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	o.moveTo(r.Position)
 	o.border.committed(&b.batch, r.Position, confirmed)
 	for i, s := range b.submissions {
-		s.answer(b.outcomes[i], nil)
+		s.answer(Result{Outcome: b.outcomes[i]}, nil)
 	}
 	o.inbox.holds(0)
 	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))

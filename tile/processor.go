@@ -8,7 +8,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/sampled"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
@@ -169,20 +168,20 @@ func (p *TileProcessor) finish(err error) {
 // processor does not own the tile (the intent was never presented to the store and never will be); an *UnresolvedError
 // when ownership changed while the intent was being committed; ctx's error, after which the intent may still be
 // resolved. After the last two an action is retried with the same ActionID, which gives its one outcome.
-func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, error) {
+func (p *TileProcessor) Submit(ctx context.Context, in Intent) (Result, error) {
 	type answer struct {
-		outcome stream.Outcome
-		err     error
+		result Result
+		err    error
 	}
 	c := make(chan answer, 1)
-	if err := p.Queue(ctx, in, func(outcome stream.Outcome, err error) { c <- answer{outcome, err} }); err != nil {
-		return 0, err
+	if err := p.Queue(ctx, in, func(r Result, err error) { c <- answer{r, err} }); err != nil {
+		return Result{}, err
 	}
 	select {
 	case a := <-c:
-		return a.outcome, a.err
+		return a.result, a.err
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return Result{}, context.Cause(ctx)
 	}
 }
 
@@ -191,7 +190,7 @@ func (p *TileProcessor) Submit(ctx context.Context, in Intent) (stream.Outcome, 
 // it must not block, nor call the processor. Otherwise the error says why not. The end of ctx, or of Intent.Deadline,
 // says that the caller has gone: an intent that still waits for a tick then is not resolved. What the tick loop has
 // taken before is.
-func (p *TileProcessor) Queue(ctx context.Context, in Intent, answered func(stream.Outcome, error)) error {
+func (p *TileProcessor) Queue(ctx context.Context, in Intent, answered func(Result, error)) error {
 	if err := in.Validate(); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (r *runner) say(t *testing.T, action, word string) stream.Outcome {
 	t.Helper()
 	o, err := r.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: action, Body: []byte(word)})
 	require.NoError(t, err)
-	return o
+	return o.Outcome
 }
 
 // history folds what the store has, as the next owner would.
@@ -137,7 +137,7 @@ func TestIntentsQueuedAtTheEndAreResolvedByTheDrain(t *testing.T) {
 		out := make(chan stream.Outcome, 1)
 		go func() {
 			o, _ := p.Submit(context.Background(), tile.Intent{Tile: testTile, Body: []byte("two")})
-			out <- o
+			out <- o.Outcome
 		}()
 		synctest.Wait()
 		require.NoError(t, p.drain())
@@ -290,7 +290,7 @@ func TestBadArguments(t *testing.T) {
 	cancel(errors.New("client left"))
 	_, err = p.Submit(ctx, tile.Intent{Tile: testTile})
 	assert.ErrorContains(t, err, "client left")
-	require.NoError(t, p.Queue(t.Context(), tile.Intent{Tile: testTile}, func(stream.Outcome, error) {}))
+	require.NoError(t, p.Queue(t.Context(), tile.Intent{Tile: testTile}, func(tile.Result, error) {}))
 	_, err = p.Submit(t.Context(), tile.Intent{Tile: testTile})
 	assert.ErrorIs(t, err, tile.ErrOverloaded)
 }

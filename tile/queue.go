@@ -4,18 +4,16 @@ import (
 	"context"
 	"slices"
 	"time"
-
-	"github.com/tilefence/tilefence/stream"
 )
 
 // submission is one intent that waits for its outcome.
 type submission struct {
 	intent    Intent
-	caller    context.Context             // ends when its caller has gone
-	came      time.Time                   // of an action
-	answer    func(stream.Outcome, error) // called once, also with mu held
-	presented bool                        // it has been part of a batch shown to the store
-	repeats   bool                        // one with its ActionID came before it, and may have been
+	caller    context.Context     // ends when its caller has gone
+	came      time.Time           // of an action
+	answer    func(Result, error) // called once, also with mu held
+	presented bool                // it has been part of a batch shown to the store
+	repeats   bool                // one with its ActionID came before it, and may have been
 }
 
 // open reports whether the store may have a batch with the intent's outcome.
@@ -148,7 +146,7 @@ func (q *intentQueue) leave(s *submission, err error) {
 		delete(q.counts, flow)
 	}
 	q.waiting--
-	s.answer(0, err)
+	s.answer(Result{}, err)
 	*s = submission{}
 }
 

@@ -95,7 +95,7 @@ func TestRestoredAuthorityDoesNotVoidALaterOwner(t *testing.T) {
 		l.set(func(l *line) { l.store, l.authority = true, true })
 		o, err := old.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("two")})
 		require.NoError(t, err)
-		assert.Equal(t, stream.Applied, o)
+		assert.Equal(t, stream.Applied, o.Outcome)
 		old.say(t, "z", "three")
 		assert.Equal(t, []tile.HealInfo{{Tile: testTile, Rejoined: true, At: (*healed)[0].At}}, *healed)
 		assert.Equal(t, fence.Epoch(3), old.Status().Epoch)
@@ -238,7 +238,7 @@ func TestRebaseDoesNotVoidALaterOwner(t *testing.T) {
 
 				o, err := a.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "y", Body: []byte("two")})
 				require.NoError(t, err)
-				assert.Equal(t, stream.Applied, o, "the later owner's outcome")
+				assert.Equal(t, stream.Applied, o.Outcome, "the later owner's outcome")
 				a.say(t, "z", "three")
 				require.Len(t, healed, 1)
 				assert.True(t, healed[0].Rejoined)

@@ -232,7 +232,7 @@ func TestABatchThatLandedIsKept(t *testing.T) {
 		o, err := owner.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: "x", Body: []byte("landed"),
 			Admitted: time.Now().Add(time.Second - tile.DefaultRetryWindow)})
 		require.NoError(t, err)
-		assert.Equal(t, stream.Applied, o)
+		assert.Equal(t, stream.Applied, o.Outcome)
 		owner.say(t, "y", "after")
 		assert.Equal(t, []string{"before", "landed", "after"}, w.history())
 		assert.Greater(t, owner.Status().Epoch, fence.Epoch(1))

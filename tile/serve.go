@@ -158,7 +158,7 @@ func (o *tileOwner) giveUp(ctx context.Context) error {
 		return failed
 	}
 	for _, s := range subs {
-		s.answer(stream.Rejected, nil)
+		s.answer(Result{Outcome: stream.Rejected}, nil)
 	}
 	return failed
 }

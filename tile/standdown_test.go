@@ -124,7 +124,7 @@ func submit(p *tile.TileProcessor, action, word string) <-chan error {
 	answered := make(chan error, 1)
 	go func() {
 		o, err := p.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: action, Body: []byte(word)})
-		if err == nil && o != stream.Applied {
+		if err == nil && o.Outcome != stream.Applied {
 			err = assert.AnError
 		}
 		answered <- err

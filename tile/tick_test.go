@@ -72,7 +72,7 @@ func TestWhatDoesNotFitIntoABatchWaitsForTheNextTick(t *testing.T) {
 			wg.Go(func() {
 				o, err := p.Submit(t.Context(), tile.Intent{Tile: testTile, ActionID: fmt.Sprint(i), Body: []byte("x")})
 				assert.NoError(t, err)
-				assert.Equal(t, stream.Applied, o)
+				assert.Equal(t, stream.Applied, o.Outcome)
 			})
 		}
 		go func() { ended <- p.Run(ctx) }()
@@ -108,7 +108,7 @@ func TestUnreachableStoreFreezesTheTileAndLosesNothing(t *testing.T) {
 		go func() {
 			o, err := p.Submit(context.Background(), tile.Intent{Tile: testTile, Body: []byte("during")})
 			assert.NoError(t, err)
-			out <- o
+			out <- o.Outcome
 		}()
 		time.Sleep(25 * time.Second)
 		frozen := p.Status()

@@ -239,7 +239,7 @@ func (s *sea) present(ctx context.Context, p tile.Presentation) (tile.Answer, er
 	return a, err
 }
 
-func (s *sea) order(id fence.TileID, o sailing) (stream.Outcome, error) {
+func (s *sea) order(id fence.TileID, o sailing) (tile.Result, error) {
 	body, _ := json.Marshal(o)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()
@@ -281,10 +281,10 @@ func TestAShipCrosses(t *testing.T) {
 		s.open(2, &port{}, tile.Config{})
 		o, err := s.order(1, sailing{Born: "argo"})
 		require.NoError(t, err)
-		require.Equal(t, stream.Applied, o, s.owner(1).Status().Failure)
+		require.Equal(t, stream.Applied, o.Outcome, s.owner(1).Status().Failure)
 		o, err = s.order(1, sailing{Gone: "argo", To: 2})
 		require.NoError(t, err)
-		require.Equal(t, stream.Applied, o)
+		require.Equal(t, stream.Applied, o.Outcome)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, map[string][]fence.TileID{"argo": {2}}, s.census())
 		assert.Zero(t, s.owner(1).Status().UnderWay)
@@ -449,7 +449,8 @@ func sail(t *testing.T, r *rand.Rand) {
 		if names := slices.Sorted(maps.Keys(found)); len(names) > 0 && from != to {
 			for _, name := range names {
 				if found[name][0] == from {
-					if o, err := s.order(from, sailing{Gone: name, To: uint64(to)}); err == nil && o == stream.Applied {
+					o, err := s.order(from, sailing{Gone: name, To: uint64(to)})
+					if err == nil && o.Outcome == stream.Applied {
 						crossings++
 					}
 					break

@@ -186,7 +186,7 @@ func TestJournalThatHangsFreezesTheTile(t *testing.T) {
 		go func() {
 			o, err := a.Submit(context.Background(), tile.Intent{Tile: testTile, ActionID: "x", Body: []byte("x")})
 			assert.NoError(t, err)
-			said <- o
+			said <- o.Outcome
 		}()
 		for range 60 {
 			time.Sleep(time.Second)

@@ -27,7 +27,7 @@ const (
 
 // Admitter takes the intents of authenticated clients: an admission.Gateway.
 type Admitter interface {
-	Move(ctx context.Context, in tile.Intent) (stream.Outcome, error)
+	Move(ctx context.Context, in tile.Intent) (tile.Result, error)
 	Act(ctx context.Context, a admission.Action) (admission.Artifact, error)
 	Outcome(ctx context.Context, actor, actionID string) (admission.Artifact, error)
 }

@@ -323,8 +323,8 @@ func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
-	outcome, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.sess.Actor(), Body: f.Body})
-	return Answer{Outcome: outcome}, err
+	r, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.sess.Actor(), Body: f.Body})
+	return Answer{Outcome: r.Outcome}, err
 }
 
 func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {

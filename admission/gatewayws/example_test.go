@@ -25,8 +25,8 @@ func (someTile) Owner(_ context.Context, id fence.TileID) (fence.Owner, error) {
 	return fence.Owner{Tile: id, Epoch: 1, Contact: "10.0.0.7:7000"}, nil
 }
 
-func (someTile) Forward(context.Context, string, tile.Intent) (stream.Outcome, error) {
-	return stream.Applied, nil
+func (someTile) Forward(context.Context, string, tile.Intent) (tile.Result, error) {
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 func Example() {

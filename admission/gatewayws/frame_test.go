@@ -85,9 +85,9 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	assert.Equal(t, gatewayws.Request{Tile: 1, Kind: admission.Move, Body: []byte("fire")}, r)
 
 	actors := make(chan string, 1)
-	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		actors <- in.Actor
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}}, nil)
 	assert.JSONEq(t, `{"id":"7","outcome":"applied"}`, exchange(t, raw(t, url), websocket.MessageText, frame))
 	assert.Equal(t, "ann", <-actors, "the authenticated one")

@@ -32,7 +32,7 @@ const here fence.TileID = 0x85283473fffffff
 
 // gateway is one made of two functions.
 type gateway struct {
-	move func(context.Context, tile.Intent) (stream.Outcome, error)
+	move func(context.Context, tile.Intent) (tile.Result, error)
 	act  func(context.Context, admission.Action) (admission.Artifact, error)
 	ask  func(actor, action string) (admission.Artifact, error)
 }
@@ -44,12 +44,12 @@ func (d *gateway) Outcome(_ context.Context, actor, action string) (admission.Ar
 	return d.ask(actor, action)
 }
 
-func (d *gateway) Move(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (d *gateway) Move(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	if err := in.Validate(); err != nil { // as the real one does
-		return 0, err
+		return tile.Result{}, err
 	}
 	if d.move == nil {
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}
 	return d.move(ctx, in)
 }
@@ -121,9 +121,9 @@ func TestBothKinds(t *testing.T) {
 	var moved tile.Intent
 	var acted admission.Action
 	_, url := serve(t, &gateway{
-		move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		move: func(_ context.Context, in tile.Intent) (tile.Result, error) {
 			moved = in
-			return stream.Fizzled, nil
+			return tile.Result{Outcome: stream.Fizzled}, nil
 		},
 		act: func(_ context.Context, a admission.Action) (admission.Artifact, error) {
 			acted = a
@@ -241,8 +241,8 @@ func TestAFullGatewayTakesFromTheHeaviest(t *testing.T) {
 }
 
 func TestManyAtOnce(t *testing.T) {
-	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
-		return stream.Outcome(1 + len(in.Body)%4), nil
+	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (tile.Result, error) {
+		return tile.Result{Outcome: stream.Outcome(1 + len(in.Body)%4)}, nil
 	}}, nil)
 	client := dial(t, url, nil)
 	var wg sync.WaitGroup
@@ -259,10 +259,10 @@ func TestManyAtOnce(t *testing.T) {
 func TestInFlightIsBounded(t *testing.T) {
 	release := make(chan struct{})
 	var running atomic.Int64
-	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (tile.Result, error) {
 		running.Add(1)
 		<-release
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}}, &gatewayws.Config{MaxInFlight: 2})
 	conn := raw(t, url)
 	for i := range 2 {
@@ -394,10 +394,10 @@ func TestDrain(t *testing.T) {
 
 func TestDrainCutShort(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	h, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	h, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (tile.Result, error) {
 		close(entered)
 		<-release
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}}, nil)
 	client := dial(t, url, nil)
 	failed := make(chan error, 1)
@@ -428,8 +428,8 @@ func TestHooks(t *testing.T) {
 	var mu sync.Mutex
 	var answers []gatewayws.AnswerInfo
 	opened := make(chan gatewayws.ConnInfo, 1)
-	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
-		return 0, &admission.LimitError{RetryAfter: time.Second}
+	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (tile.Result, error) {
+		return tile.Result{}, &admission.LimitError{RetryAfter: time.Second}
 	}}, &gatewayws.Config{Hooks: gatewayws.Hooks{
 		Opened: func(i gatewayws.ConnInfo) { opened <- i },
 		Answered: func(i gatewayws.AnswerInfo) {

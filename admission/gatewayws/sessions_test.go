@@ -124,9 +124,9 @@ func TestAuthenticationComesLast(t *testing.T) {
 func TestWhoDoesNotEnterDoesNotPlay(t *testing.T) {
 	var moved atomic.Int64
 	d := &doorman{}
-	_, url := d.serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	_, url := d.serve(t, &gateway{move: func(context.Context, tile.Intent) (tile.Result, error) {
 		moved.Add(1)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}}, gatewayws.Config{Enter: func(ctx context.Context, who session.Identity) error {
 		if who.Actor == "panic" {
 			panic("a bug of the game")
@@ -175,9 +175,9 @@ func TestIntentsCarryTheIdentity(t *testing.T) {
 func TestSessionsEnd(t *testing.T) {
 	d := &doorman{}
 	var moved atomic.Int64
-	h, url := d.serve(t, &gateway{move: func(context.Context, tile.Intent) (stream.Outcome, error) {
+	h, url := d.serve(t, &gateway{move: func(context.Context, tile.Intent) (tile.Result, error) {
 		moved.Add(1)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}}, gatewayws.Config{})
 	ann, again, bob := join(t, url, "ann"), join(t, url, "ann"), join(t, url, "bob")
 	for _, c := range []*websocket.Conn{ann, again, bob} {
@@ -243,11 +243,11 @@ func TestNoIntentAfterTheSessionIsOver(t *testing.T) {
 	var late atomic.Int64
 	d := &doorman{}
 	d.lifetime.Store(int64(300 * time.Millisecond))
-	_, url := d.serve(t, &gateway{move: func(ctx context.Context, _ tile.Intent) (stream.Outcome, error) {
+	_, url := d.serve(t, &gateway{move: func(ctx context.Context, _ tile.Intent) (tile.Result, error) {
 		if who, _ := session.FromContext(ctx); who.Expired(time.Now().Add(-time.Second)) {
 			late.Add(1)
 		}
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}}, gatewayws.Config{})
 	c := join(t, url, "ann")
 	go func() {

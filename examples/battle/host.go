@@ -17,7 +17,6 @@ import (
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehost"
@@ -59,7 +58,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		b.Members = h.member
 	}
 	hooks := p.meters.Hooks(contact)
-	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) { return h.Host().Submit(ctx, in) }
+	submit := func(ctx context.Context, in tile.Intent) (tile.Result, error) { return h.Host().Submit(ctx, in) }
 	if hooks, err = p.pilot.Attend(h, submit, hooks); err != nil {
 		return nil, err
 	}

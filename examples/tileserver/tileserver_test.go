@@ -131,7 +131,7 @@ func (p *process) rings(t *testing.T, peers *tilehttp.Client) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		outcome, err := peers.Forward(ctx, p.contact, tile.Intent{Tile: doorTile, ActionID: "ring at " + p.contact})
-		return err == nil && outcome == stream.Applied
+		return err == nil && outcome.Outcome == stream.Applied
 	}, 30*time.Second, 20*time.Millisecond)
 }
 

@@ -172,7 +172,7 @@ func (o *owner) play(name string, until func(acknowledged int) bool) (acknowledg
 		outcome, err := o.processor.Submit(ctx, tile.Intent{Tile: o.tile, ActionID: id})
 		cancel()
 		if err == nil && !o.cut.Load() {
-			require.Equal(o, stream.Applied, outcome)
+			require.Equal(o, stream.Applied, outcome.Outcome)
 			acknowledged = append(acknowledged, id)
 		}
 	}

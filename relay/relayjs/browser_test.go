@@ -159,6 +159,6 @@ func ring(t *testing.T, server *tilefence.TileServer, times int) {
 	for range times {
 		outcome, err := server.Submit(t.Context(), tile.Intent{Tile: plaza, Actor: "ann"})
 		require.NoError(t, err)
-		require.Equal(t, stream.Applied, outcome)
+		require.Equal(t, stream.Applied, outcome.Outcome)
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // Submit hands an intent to the owner of its tile in this process: tilehost.Host.Submit, or tile.TileProcessor.Submit.
-type Submit func(context.Context, tile.Intent) (stream.Outcome, error)
+type Submit func(context.Context, tile.Intent) (tile.Result, error)
 
 // Desk is where the tiles that a process owns leave requests and get their plans. It makes at most one round trip a
 // tick for each tile that has something outstanding, and turns plans into intents. A tile that ticks more often than
@@ -322,10 +322,10 @@ func (d *Desk) decide(ctx context.Context, t *deskTile, a *answered) (stream.Out
 	in := tile.Intent{Tile: t.id, ActionID: "plan-" + a.request.ID, Actor: a.request.Entity, Body: a.body,
 		Origin: tile.OriginServer}
 	for try := 1; ; try++ {
-		outcome, err := d.submit(ctx, in)
+		r, err := d.submit(ctx, in)
 		again := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrUnresolved)
 		if err == nil || !again || !d.serves(t) {
-			return outcome, err
+			return r.Outcome, err
 		}
 		if !wait.For(ctx, wait.Backoff(retryAfter, retryMost, try)) {
 			return 0, err

@@ -328,10 +328,10 @@ func TestUndecided(t *testing.T) {
 		answers := []error{tile.ErrOverloaded, &tile.UnresolvedError{Tile: world}, nil,
 			&tile.RedirectError{Tile: world}}
 		submitted := make(chan tile.Intent, 10)
-		d, err := plan.NewDesk(store, func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+		d, err := plan.NewDesk(store, func(_ context.Context, in tile.Intent) (tile.Result, error) {
 			err := answers[len(submitted)]
 			submitted <- in
-			return stream.Applied, err
+			return tile.Result{Outcome: stream.Applied}, err
 		}, nil)
 		require.NoError(t, err)
 		a := &arena{T: t, plans: store}
@@ -366,7 +366,7 @@ func TestUndecided(t *testing.T) {
 
 func TestBadArguments(t *testing.T) {
 	store := memplan.New()
-	submit := func(context.Context, tile.Intent) (stream.Outcome, error) { return 0, nil }
+	submit := func(context.Context, tile.Intent) (tile.Result, error) { return tile.Result{}, nil }
 	_, err := plan.NewDesk(nil, submit, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = plan.NewDesk(store, nil, nil)

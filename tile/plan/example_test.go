@@ -61,7 +61,7 @@ func Example() {
 	plans, store := memplan.New(), memfence.New()
 	game := &pilot{id: id, plans: make(chan string, 1)}
 	var owner *tile.TileProcessor
-	desk, err := plan.NewDesk(plans, func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	desk, err := plan.NewDesk(plans, func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		return owner.Submit(ctx, in)
 	}, nil)
 	if err != nil {

@@ -121,7 +121,7 @@ func (a *arena) serve(contact string, game *squadron, cfg *plan.DeskConfig) *ser
 		cfg = &plan.DeskConfig{Logger: quiet}
 	}
 	var err error
-	s.desk, err = plan.NewDesk(a.plans, func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	s.desk, err = plan.NewDesk(a.plans, func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		return s.owner.Submit(ctx, in)
 	}, cfg)
 	require.NoError(a, err)

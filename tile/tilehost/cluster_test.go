@@ -61,7 +61,7 @@ func (c *cluster) learn(o fence.Owner) {
 }
 
 // submit routes an intent as a gateway does: by gossip, then by redirects.
-func (c *cluster) submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (c *cluster) submit(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	var err error
 	for range 200 {
 		c.mu.Lock()
@@ -71,12 +71,12 @@ func (c *cluster) submit(ctx context.Context, in tile.Intent) (stream.Outcome, e
 			if contact == "" {
 				contact = c.hosts[rand.IntN(len(c.hosts))].contact
 			}
-			var o stream.Outcome
-			if o, err = c.at(contact).Submit(ctx, in); err == nil {
-				return o, nil
+			var r tile.Result
+			if r, err = c.at(contact).Submit(ctx, in); err == nil {
+				return r, nil
 			}
 			if !errors.Is(err, tile.ErrRedirect) && !errors.Is(err, tile.ErrUnresolved) {
-				return 0, err
+				return tile.Result{}, err
 			}
 			if contact = namedBy(err); contact == "" {
 				break
@@ -84,7 +84,7 @@ func (c *cluster) submit(ctx context.Context, in tile.Intent) (stream.Outcome, e
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return 0, err
+	return tile.Result{}, err
 }
 
 // servers lists the hosts that serve a tile.
@@ -144,7 +144,7 @@ func (c *cluster) traffic(t *testing.T, ids []fence.TileID, n int, over time.Dur
 			time.Sleep(after)
 			o, err := c.submit(t.Context(), tile.Intent{Tile: id, ActionID: word, Body: []byte(word)})
 			assert.NoError(t, err)
-			assert.Equal(t, stream.Applied, o)
+			assert.Equal(t, stream.Applied, o.Outcome)
 		})
 	}
 	var meddler sync.WaitGroup

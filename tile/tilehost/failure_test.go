@@ -83,7 +83,7 @@ func TestAGamesBugIsOneTilesBug(t *testing.T) {
 		for range 10 {
 			o, err := a.Submit(t.Context(), poison)
 			require.NoError(t, err)
-			require.Equal(t, stream.Rejected, o)
+			require.Equal(t, stream.Rejected, o.Outcome)
 		}
 		a.say(t, sick, "water")
 		time.Sleep(2 * time.Second)

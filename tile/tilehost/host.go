@@ -12,7 +12,6 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
@@ -94,21 +93,21 @@ func New(contact string, seams tile.Seams, rules func(fence.TileID) (tile.Rules,
 // A tile that the host does not run is answered with a *tile.RedirectError from the owner hash, whose contact is
 // empty if there is none or it cannot be read; one that it knows to be quarantined, with a *tile.QuarantinedError.
 // The host is a tilehttp.Submitter.
-func (h *Host) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (h *Host) Submit(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	if p := h.submitTo(ctx, in.Tile); p != nil {
-		outcome, err := p.Submit(ctx, in)
+		r, err := p.Submit(ctx, in)
 		if away, ok := errors.AsType[*tile.RedirectError](err); !ok || away.Contact != "" {
-			return outcome, err
+			return r, err
 		}
 	} else if err := in.Validate(); err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
-	return 0, h.redirect(ctx, in.Tile)
+	return tile.Result{}, h.redirect(ctx, in.Tile)
 }
 
 // Queue is tile.TileProcessor.Queue for a tile that the host runs now. For any other it queues nothing, and the error
 // is a *tile.RedirectError without a contact: Submit finds out more. So it does after such an error in an answer.
-func (h *Host) Queue(ctx context.Context, in tile.Intent, answered func(stream.Outcome, error)) error {
+func (h *Host) Queue(ctx context.Context, in tile.Intent, answered func(tile.Result, error)) error {
 	if p := h.Processor(in.Tile); p != nil {
 		return p.Queue(ctx, in, answered)
 	}

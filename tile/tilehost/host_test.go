@@ -112,7 +112,7 @@ func (h *runningHost) say(t *testing.T, id fence.TileID, word string) {
 	t.Helper()
 	o, err := h.Submit(t.Context(), tile.Intent{Tile: id, ActionID: word, Body: []byte(word)})
 	require.NoError(t, err)
-	require.Equal(t, stream.Applied, o)
+	require.Equal(t, stream.Applied, o.Outcome)
 }
 
 func TestHostOwnsServesAndDrainsEverything(t *testing.T) {

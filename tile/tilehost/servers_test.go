@@ -94,7 +94,7 @@ func sayOverHTTP(ctx context.Context, t *testing.T, client *tilehttp.Client, con
 	for ctx.Err() == nil {
 		o, err := client.Forward(ctx, contact, in)
 		if err == nil {
-			assert.Equal(t, stream.Applied, o)
+			assert.Equal(t, stream.Applied, o.Outcome)
 			return
 		}
 		if contact = namedBy(err); contact == "" {

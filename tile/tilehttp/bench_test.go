@@ -134,7 +134,7 @@ func cpuTime() time.Duration {
 }
 
 type forwarder interface {
-	Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error)
+	Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error)
 }
 
 // single is a tile server that takes an intent in each request.
@@ -154,37 +154,38 @@ func single(tiles tilehttp.Submitter) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_ = json.NewEncoder(w).Encode(map[string]string{"Outcome": outcome.String()}) // the bot has gone
+		_ = json.NewEncoder(w).Encode(map[string]string{"Outcome": outcome.Outcome.String()}) // the bot has gone
 	}
 }
 
 // requests sends each intent in a request of its own.
 type requests struct{ transport *http.Transport }
 
-func (p *requests) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (p *requests) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	body, err := json.Marshal(map[string]any{"v": 1, "tile": in.Tile, "actor": in.Actor, "body": in.Body})
 	if err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+contact+"/single", bytes.NewReader(body))
 	if err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := p.transport.RoundTrip(r)
 	if err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	body, err = io.ReadAll(answer.Body)
 	if err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	var reply struct{ Outcome string }
 	if err := json.Unmarshal(body, &reply); err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
-	return stream.ParseOutcome(reply.Outcome)
+	o, err := stream.ParseOutcome(reply.Outcome)
+	return tile.Result{Outcome: o}, err
 }
 
 // quiet is a game in which intents change nothing. It notes when a tick was committed.

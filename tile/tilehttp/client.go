@@ -17,7 +17,6 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -163,28 +162,28 @@ func bounds(s *setting.Check, inFlight *int, writeTimeout, pingInterval *time.Du
 // *fence.ArgumentError for an intent that is too large to send; otherwise an *UnavailableError. That one matches
 // fence.ErrNotApplied if the intent was never given to a connection, and fence.ErrUnknownOutcome if it was, and ctx
 // or the connection ended before the answer came.
-func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	body, err := encodeIntent(&in)
 	if err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	under := &call{tile: in.Tile, intent: body, answered: make(chan result, 1)}
 	under.deadline, _ = ctx.Deadline()
 	u, err := c.submit(ctx, contact, under)
 	if err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	select {
 	case r := <-under.answered:
-		return r.outcome, r.err
+		return r.Result, r.err
 	case <-ctx.Done():
 	}
 	outcome := u.leave(under)
 	select {
 	case r := <-under.answered: // it came at the last moment
-		return r.outcome, r.err
+		return r.Result, r.err
 	default:
-		return 0, &UnavailableError{Contact: contact, Outcome: outcome, Err: context.Cause(ctx)}
+		return tile.Result{}, &UnavailableError{Contact: contact, Outcome: outcome, Err: context.Cause(ctx)}
 	}
 }
 

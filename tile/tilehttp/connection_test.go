@@ -35,13 +35,13 @@ func newGated() *gated {
 	return &gated{entered: make(chan tile.Intent, 4096), open: make(chan struct{})}
 }
 
-func (g *gated) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (g *gated) Submit(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	g.entered <- in
 	select {
 	case <-g.open:
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return tile.Result{}, context.Cause(ctx)
 	}
 }
 
@@ -55,7 +55,7 @@ func TestIntentsShareMessages(t *testing.T) {
 		wg.Go(func() {
 			o, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here, Body: make([]byte, 50)})
 			assert.NoError(t, err)
-			assert.Equal(t, stream.Applied, o)
+			assert.Equal(t, stream.Applied, o.Outcome)
 		})
 	}
 	for range n {
@@ -88,15 +88,15 @@ func TestIntentsShareMessages(t *testing.T) {
 // certainly not applied.
 func TestDeadlinesTravel(t *testing.T) {
 	left := make(chan time.Duration, 2)
-	contact, client := serve(t, func(ctx context.Context, _ tile.Intent) (stream.Outcome, error) {
+	contact, client := serve(t, func(ctx context.Context, _ tile.Intent) (tile.Result, error) {
 		deadline, ok := ctx.Deadline()
 		if !ok {
 			left <- 0
-			return stream.Applied, nil
+			return tile.Result{Outcome: stream.Applied}, nil
 		}
 		left <- time.Until(deadline)
 		<-ctx.Done()
-		return 0, context.Cause(ctx)
+		return tile.Result{}, context.Cause(ctx)
 	})
 	_, err := client.Forward(context.Background(), contact, tile.Intent{Tile: here})
 	require.NoError(t, err)
@@ -196,8 +196,8 @@ func TestTileServerThatNeverReads(t *testing.T) {
 
 // TestGatewayThatNeverReads is disconnected, and does not make the tile server keep more than its bounds.
 func TestGatewayThatNeverReads(t *testing.T) {
-	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
-		return 0, errors.New(strings.Repeat("x", 400))
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (tile.Result, error) {
+		return tile.Result{}, errors.New(strings.Repeat("x", 400))
 	}), tilehttp.HandlerConfig{MaxInFlight: 500, WriteTimeout: time.Second}.With(
 		tilehttp.Tuning{PingInterval: time.Minute}))
 	require.NoError(t, err)
@@ -234,7 +234,7 @@ func TestHalfOpen(t *testing.T) {
 
 	g := newGated()
 	ended := make(chan error, 1)
-	submit := func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	submit := func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		o, err := g.Submit(ctx, in)
 		ended <- err
 		return o, err
@@ -250,8 +250,8 @@ func TestHalfOpen(t *testing.T) {
 
 // TestReconnect: a tile server that is away is tried at intervals, and found when it is back at its address.
 func TestReconnect(t *testing.T) {
-	h := handler(t, tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
-		return stream.Applied, nil
+	h := handler(t, tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (tile.Result, error) {
+		return tile.Result{Outcome: stream.Applied}, nil
 	}))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -387,11 +387,11 @@ func TestDrainOfAGateway(t *testing.T) {
 
 // TestPanicAtAnIntent ends neither the process nor the connection.
 func TestPanicAtAnIntent(t *testing.T) {
-	contact, client := serve(t, func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	contact, client := serve(t, func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		if in.ActionID == "bad" {
 			panic("a bug of the game's")
 		}
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	})
 	_, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here, ActionID: "bad"})
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)

@@ -15,11 +15,11 @@ import (
 func Example() {
 	const mine, other = 0x85283473fffffff, 0x85283477fffffff
 	// A tile.TileProcessor in earnest, or something that holds several.
-	tiles := tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	tiles := tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		if in.Tile != mine {
-			return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 12, Contact: "10.0.0.8:7000"}
+			return tile.Result{}, &tile.RedirectError{Tile: in.Tile, Epoch: 12, Contact: "10.0.0.8:7000"}
 		}
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	})
 	intents, err := tilehttp.NewHandler(tiles, nil)
 	if err != nil {

@@ -57,7 +57,7 @@ type fragile struct {
 	before, after func() // called once each: before an intent is submitted, and when it is resolved
 }
 
-func (f *fragile) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (f *fragile) Submit(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	f.at(&f.before)
 	o, err := f.tile.Submit(context.WithoutCancel(ctx), in)
 	f.at(&f.after)

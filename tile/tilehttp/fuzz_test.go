@@ -107,7 +107,7 @@ func FuzzAnswers(f *testing.F) {
 		for i, c := range calls {
 			select {
 			case r := <-c.answered:
-				require.NotEqual(t, r.err == nil, !r.outcome.Valid())
+				require.NotEqual(t, r.err == nil, !r.Outcome.Valid())
 				require.False(t, r.err == nil && i == 2, "it was not sent")
 				if redirect, ok := errors.AsType[*tile.RedirectError](r.err); ok {
 					require.EqualValues(t, 5, redirect.Tile)

@@ -19,21 +19,20 @@ import (
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/wait"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
 // Submitter takes intents for tiles: a tile.TileProcessor, or something that holds several and answers a
 // *tile.RedirectError for tiles it does not run. It must be safe for concurrent use, and honour ctx.
 type Submitter interface {
-	Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error)
+	Submit(ctx context.Context, in tile.Intent) (tile.Result, error)
 }
 
 // SubmitterFunc is a Submitter of one function.
-type SubmitterFunc func(ctx context.Context, in tile.Intent) (stream.Outcome, error)
+type SubmitterFunc func(ctx context.Context, in tile.Intent) (tile.Result, error)
 
 // Submit calls f.
-func (f SubmitterFunc) Submit(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+func (f SubmitterFunc) Submit(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	return f(ctx, in)
 }
 
@@ -53,7 +52,7 @@ type HandlerConfig struct {
 
 	// Queue, if set, takes an intent without a goroutine that waits for it, as tile.TileProcessor.Queue and
 	// tilehost.Host.Queue do. It is asked first; the Submitter gets what it did not queue. Nil: the Submitter gets all.
-	Queue func(ctx context.Context, in tile.Intent, answered func(stream.Outcome, error)) error
+	Queue func(ctx context.Context, in tile.Intent, answered func(tile.Result, error)) error
 
 	// Logger takes what an operator should read; of lines that strangers can cause, a sample. Nil discards.
 	Logger   *slog.Logger

@@ -339,7 +339,7 @@ func TestHostAcceptsOverHTTP(t *testing.T) {
 	assert.Equal(t, b.contact, moved.Contact)
 	o, err := client.Forward(t.Context(), b.contact, tile.Intent{Tile: here})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, o)
+	assert.Equal(t, stream.Applied, o.Outcome)
 	stop()
 	require.NoError(t, <-a.ended)
 	require.NoError(t, <-b.ended)

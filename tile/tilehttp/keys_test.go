@@ -37,9 +37,9 @@ func guarded(t testing.TB, k tilehttp.Keys) (contact string, through *atomic.Int
 	require.NoError(t, err)
 	contact = l.Addr().String()
 	cfg := &tilehttp.HandlerConfig{Keys: k, Contact: contact, WriteTimeout: time.Second}
-	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (tile.Result, error) {
 		through.Add(1)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}), cfg)
 	require.NoError(t, err)
 	mux := http.NewServeMux()
@@ -78,7 +78,7 @@ func TestKeys(t *testing.T) {
 			if c.ok {
 				require.NoError(t, err)
 				require.NoError(t, handed)
-				assert.Equal(t, stream.Applied, outcome)
+				assert.Equal(t, stream.Applied, outcome.Outcome)
 				assert.EqualValues(t, 2, through.Load())
 				return
 			}
@@ -159,9 +159,9 @@ func TestStrangers(t *testing.T) {
 // TestABadCertificateIsNotApplied: an expired or foreign certificate leaves nothing for an operator to decide.
 func TestABadCertificateIsNotApplied(t *testing.T) {
 	through := new(atomic.Int64)
-	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (stream.Outcome, error) {
+	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (tile.Result, error) {
 		through.Add(1)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}), nil)
 	require.NoError(t, err)
 	server := httptest.NewUnstartedServer(h)

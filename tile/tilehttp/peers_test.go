@@ -98,7 +98,7 @@ func TestGolden(t *testing.T) {
 	in := tile.Intent{Tile: here, ActionID: "0b54", Actor: "ann", Body: []byte("fire")}
 	outcome, err := client.Forward(t.Context(), contact, in)
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome)
+	assert.Equal(t, stream.Applied, outcome.Outcome)
 	_, err = client.Forward(t.Context(), contact, tile.Intent{Tile: here, Actor: "bob"})
 	assert.Equal(t, &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"}, err)
 	_, err = client.Forward(t.Context(), contact, tile.Intent{Tile: here})
@@ -106,11 +106,11 @@ func TestGolden(t *testing.T) {
 
 	answers := map[string]error{"ann": nil, "bob": &tile.RedirectError{Tile: here, Epoch: 7, Contact: "b:1"},
 		"": tile.ErrOverloaded, "cyd": &tile.UnresolvedError{Tile: here, Epoch: 7, Contact: "b:1"}}
-	h := handler(t, tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	h := handler(t, tilehttp.SubmitterFunc(func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		if err := in.Validate(); err != nil {
-			return 0, err
+			return tile.Result{}, err
 		}
-		return stream.Applied, answers[in.Actor]
+		return tile.Result{Outcome: stream.Applied}, answers[in.Actor]
 	}))
 	server := httptest.NewServer(h)
 	defer server.Close()
@@ -177,11 +177,11 @@ func TestUnknownFieldsOnAConnection(t *testing.T) {
 	})
 	outcome, err := newClient(t, nil).Forward(t.Context(), contact, tile.Intent{Tile: here})
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome)
+	assert.Equal(t, stream.Applied, outcome.Outcome)
 
-	contact, _ = serve(t, func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	contact, _ = serve(t, func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		assert.Equal(t, tile.Intent{Tile: here, ActionID: "0b54"}, in)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	})
 	conn := dial(t, contact)
 	say(t, conn, `{"v":1,"new":1}`)
@@ -192,8 +192,8 @@ func TestUnknownFieldsOnAConnection(t *testing.T) {
 // TestMalformedMessagesOfAGateway: an intent that cannot be read is refused alone; a message that cannot be is refused
 // with what is wrong, and ends the connection.
 func TestMalformedMessagesOfAGateway(t *testing.T) {
-	contact, _ := serve(t, func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
-		return stream.Applied, in.Validate()
+	contact, _ := serve(t, func(_ context.Context, in tile.Intent) (tile.Result, error) {
+		return tile.Result{Outcome: stream.Applied}, in.Validate()
 	})
 	const good = `{"id":9,"tile":"1"}`
 	for _, bad := range []string{

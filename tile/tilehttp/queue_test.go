@@ -26,10 +26,10 @@ import (
 // queueing is a Submitter that queues the intents of here, and answers when the test says so.
 type queueing struct {
 	tilehttp.SubmitterFunc
-	queued chan func(stream.Outcome, error)
+	queued chan func(tile.Result, error)
 }
 
-func (q *queueing) Queue(_ context.Context, in tile.Intent, answered func(stream.Outcome, error)) error {
+func (q *queueing) Queue(_ context.Context, in tile.Intent, answered func(tile.Result, error)) error {
 	if in.Tile != here {
 		return &tile.RedirectError{Tile: in.Tile}
 	}
@@ -47,17 +47,17 @@ func (q *queueing) handler(t *testing.T) *tilehttp.Handler {
 // TestIntentsAreQueued: one that was queued gets its answer without a call of Submit, which is asked what became of one
 // that was not, or that was sent away from the queue. An answer that comes after the connection is dropped.
 func TestIntentsAreQueued(t *testing.T) {
-	q := &queueing{queued: make(chan func(stream.Outcome, error), 1)}
-	q.SubmitterFunc = func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
-		return 0, &tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "b:1"}
+	q := &queueing{queued: make(chan func(tile.Result, error), 1)}
+	q.SubmitterFunc = func(_ context.Context, in tile.Intent) (tile.Result, error) {
+		return tile.Result{}, &tile.RedirectError{Tile: in.Tile, Epoch: 7, Contact: "b:1"}
 	}
 	h := q.handler(t)
 	server := httptest.NewServer(h)
 	defer server.Close()
 	client, contact := newClient(t, nil), server.Listener.Addr().String()
 	type result struct {
-		outcome stream.Outcome
-		err     error
+		tile.Result
+		err error
 	}
 	forward := func(in tile.Intent) <-chan result {
 		done := make(chan result, 1)
@@ -68,15 +68,15 @@ func TestIntentsAreQueued(t *testing.T) {
 		return done
 	}
 	done := forward(tile.Intent{Tile: here})
-	(<-q.queued)(stream.Fizzled, nil)
-	assert.Equal(t, result{outcome: stream.Fizzled}, <-done)
+	(<-q.queued)(tile.Result{Outcome: stream.Fizzled}, nil)
+	assert.Equal(t, result{Result: tile.Result{Outcome: stream.Fizzled}}, <-done)
 	done = forward(tile.Intent{Tile: here})
-	(<-q.queued)(0, tile.ErrOverloaded)
+	(<-q.queued)(tile.Result{}, tile.ErrOverloaded)
 	require.ErrorIs(t, (<-done).err, tile.ErrOverloaded)
 	for _, in := range []tile.Intent{{Tile: here}, {Tile: here + 1}} {
 		done = forward(in)
 		if in.Tile == here {
-			(<-q.queued)(0, fmt.Errorf("left: %w", &tile.RedirectError{Tile: here}))
+			(<-q.queued)(tile.Result{}, fmt.Errorf("left: %w", &tile.RedirectError{Tile: here}))
 		}
 		away, ok := errors.AsType[*tile.RedirectError]((<-done).err)
 		require.True(t, ok)
@@ -88,7 +88,7 @@ func TestIntentsAreQueued(t *testing.T) {
 		client.Close()
 		require.Error(t, (<-done).err)
 		require.NoError(t, h.Drain(t.Context()))
-		answered(stream.Applied, err)
+		answered(tile.Result{Outcome: stream.Applied}, err)
 		h = q.handler(t)
 		server.Config.Handler = h
 		client = newClient(t, nil)
@@ -98,8 +98,10 @@ func TestIntentsAreQueued(t *testing.T) {
 // TestATileThatIsFrozenKeepsNoPlaces: intents that its owner does not come to take none on the connection from those of
 // other tiles when their gateway has given them up.
 func TestATileThatIsFrozenKeepsNoPlaces(t *testing.T) {
-	q := &queueing{queued: make(chan func(stream.Outcome, error), 8)}
-	q.SubmitterFunc = func(context.Context, tile.Intent) (stream.Outcome, error) { return stream.Applied, nil }
+	q := &queueing{queued: make(chan func(tile.Result, error), 8)}
+	q.SubmitterFunc = func(context.Context, tile.Intent) (tile.Result, error) {
+		return tile.Result{Outcome: stream.Applied}, nil
+	}
 	h := q.handler(t)
 	server := httptest.NewServer(h)
 	defer server.Close()
@@ -117,28 +119,29 @@ func TestATileThatIsFrozenKeepsNoPlaces(t *testing.T) {
 		frozen.Wait()
 		waittest.Until(t, func() bool { // the server's clock may be behind the client's
 			outcome, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here + 1})
-			return err == nil && outcome == stream.Applied
+			return err == nil && outcome.Outcome == stream.Applied
 		}, 20*time.Second, 10*time.Millisecond)
 	}
 	for range 8 {
-		(<-q.queued)(stream.Applied, nil) // too late: no caller waits, and no place is given back twice
+		// Too late: no caller waits, and no place is given back twice.
+		(<-q.queued)(tile.Result{Outcome: stream.Applied}, nil)
 	}
 	outcome, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here + 1})
 	require.NoError(t, err)
-	require.Equal(t, stream.Applied, outcome)
+	require.Equal(t, stream.Applied, outcome.Outcome)
 }
 
 // TestADeadlineIsCountedOnce: an intent that its tile sends away has what is left of its gateway's time, not all of it
 // once more.
 func TestADeadlineIsCountedOnce(t *testing.T) {
 	const within, spent = time.Minute, 100 * time.Millisecond
-	q := &queueing{queued: make(chan func(stream.Outcome, error), 1)}
+	q := &queueing{queued: make(chan func(tile.Result, error), 1)}
 	left := make(chan time.Duration, 1)
-	q.SubmitterFunc = func(ctx context.Context, _ tile.Intent) (stream.Outcome, error) {
+	q.SubmitterFunc = func(ctx context.Context, _ tile.Intent) (tile.Result, error) {
 		until, ok := ctx.Deadline()
 		assert.True(t, ok)
 		left <- time.Until(until)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}
 	server := httptest.NewServer(q.handler(t))
 	defer server.Close()
@@ -152,7 +155,7 @@ func TestADeadlineIsCountedOnce(t *testing.T) {
 	}()
 	answered := <-q.queued
 	time.Sleep(spent) // in the queue
-	answered(0, &tile.RedirectError{Tile: here})
+	answered(tile.Result{}, &tile.RedirectError{Tile: here})
 	assert.LessOrEqual(t, <-left, within-spent)
 	require.NoError(t, <-done)
 }
@@ -160,9 +163,9 @@ func TestADeadlineIsCountedOnce(t *testing.T) {
 // TestOriginTravels: a tile server knows the servers' intents from players' of any name.
 func TestOriginTravels(t *testing.T) {
 	origins := make(chan tile.Origin, 1)
-	submit := func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	submit := func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		origins <- in.Origin
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}
 	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(submit), nil)
 	require.NoError(t, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -118,17 +117,17 @@ func (s *session) start(w *wireSent) {
 		in.Deadline = p.until
 	}
 	wait := func() {
-		outcome, err := s.submit(p.until, in)
-		s.answer(encodeAnswer(id, outcome, err))
+		r, err := s.submit(p.until, in)
+		s.answer(encodeAnswer(id, r, err))
 	}
 	queue := s.h.cfg.Queue
-	if queue == nil || queue(s.ctx, in, func(outcome stream.Outcome, err error) {
+	if queue == nil || queue(s.ctx, in, func(r tile.Result, err error) {
 		switch {
 		case s.late(p): // the gateway has given up
 		case errors.Is(err, tile.ErrRedirect):
 			s.again(wait) // the intent was not resolved, and Submit may find the owner
 		default:
-			s.answer(encodeAnswer(id, outcome, err))
+			s.answer(encodeAnswer(id, r, err))
 		}
 	}) != nil {
 		s.work.Go(wait) // what the error was, or what can be done, is Submit's business
@@ -179,7 +178,7 @@ const maxWithin = int64(24 * time.Hour / time.Millisecond)
 
 // submit submits an intent until its gateway gives up. It keeps one that makes the Submitter panic from ending the
 // process, as package http does with a request.
-func (s *session) submit(until time.Time, in tile.Intent) (_ stream.Outcome, err error) {
+func (s *session) submit(until time.Time, in tile.Intent) (_ tile.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.h.cfg.refusals.Error("panic at an intent", "tile", in.Tile, "panic", v, "stack", string(debug.Stack()))
@@ -207,7 +206,7 @@ func (s *session) answer(b []byte) {
 
 // refuse queues the answer to an intent that does not get under way. It waits when there are too many.
 func (s *session) refuse(id uint64, err error) {
-	b := encodeAnswer(id, 0, err)
+	b := encodeAnswer(id, tile.Result{}, err)
 	s.mu.Lock()
 	for s.refusals >= s.h.cfg.MaxInFlight && !s.ended {
 		s.room.Wait()

@@ -63,16 +63,16 @@ func newClient(t testing.TB, cfg *tilehttp.Config) *tilehttp.Client {
 func TestOutcomesAndIntentsTravel(t *testing.T) {
 	var got tile.Intent
 	outcome := stream.Applied
-	contact, client := serve(t, func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	contact, client := serve(t, func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		got = in
-		return outcome, nil
+		return tile.Result{Outcome: outcome}, nil
 	})
 	for ; outcome <= stream.Redirected; outcome++ {
 		in := tile.Intent{Tile: here, ActionID: "é🂡\"<>&\u2028", Actor: strings.Repeat("\x01", 64),
 			Body: bytes.Repeat([]byte{0, 255}, tile.MaxIntentBody/2)}
 		o, err := client.Forward(t.Context(), contact, in)
 		require.NoError(t, err)
-		assert.Equal(t, outcome, o)
+		assert.Equal(t, outcome, o.Outcome)
 		assert.Equal(t, in, got)
 	}
 	outcome = stream.Fizzled
@@ -88,8 +88,8 @@ func TestOutcomesAndIntentsTravel(t *testing.T) {
 
 func TestErrorsTravel(t *testing.T) {
 	var answer error
-	contact, client := serve(t, func(context.Context, tile.Intent) (stream.Outcome, error) {
-		return stream.Applied, answer
+	contact, client := serve(t, func(context.Context, tile.Intent) (tile.Result, error) {
+		return tile.Result{Outcome: stream.Applied}, answer
 	})
 	in := tile.Intent{Tile: here, ActionID: "x"}
 	for name, c := range map[string]struct {
@@ -134,12 +134,12 @@ func TestErrorsTravel(t *testing.T) {
 
 // validating submits nothing that is not in order, as tilehost.Host and tile.TileProcessor do.
 func validating(t *testing.T) tilehttp.SubmitterFunc {
-	return func(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+	return func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		if err := in.Validate(); err != nil {
-			return 0, err
+			return tile.Result{}, err
 		}
 		t.Errorf("submitted: %+v", in)
-		return stream.Applied, nil
+		return tile.Result{Outcome: stream.Applied}, nil
 	}
 }
 
@@ -184,10 +184,10 @@ func TestUnreachable(t *testing.T) {
 
 func TestTimeoutIsUnknown(t *testing.T) {
 	entered := make(chan struct{})
-	contact, client := serve(t, func(ctx context.Context, _ tile.Intent) (stream.Outcome, error) {
+	contact, client := serve(t, func(ctx context.Context, _ tile.Intent) (tile.Result, error) {
 		close(entered)
 		<-ctx.Done() // the handler learns that the client has left
-		return 0, context.Cause(ctx)
+		return tile.Result{}, context.Cause(ctx)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-entered; cancel() }()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -30,8 +29,8 @@ type call struct {
 }
 
 type result struct {
-	outcome stream.Outcome
-	err     error
+	tile.Result
+	err error
 }
 
 // uplink is a gateway's end of a connection to a tile server.
@@ -181,8 +180,8 @@ func (u *uplink) take(b []byte) error {
 			continue // its caller has left
 		}
 		delete(u.waiting, a.ID)
-		outcome, err := a.decode(u.contact, c.tile)
-		c.answered <- result{outcome, err}
+		r, err := a.decode(u.contact, c.tile)
+		c.answered <- result{r, err}
 	}
 	u.finishRetired()
 	return nil

@@ -298,8 +298,8 @@ func decodeRequest(b []byte, v any, got *int, what string) error {
 }
 
 // encodeAnswer writes the answer to the intent of an ID.
-func encodeAnswer(id uint64, outcome stream.Outcome, err error) []byte {
-	if err == nil && !outcome.Valid() {
+func encodeAnswer(id uint64, r tile.Result, err error) []byte {
+	if err == nil && !r.Outcome.Valid() {
 		err = errNoOutcome
 	}
 	if err != nil {
@@ -307,7 +307,7 @@ func encodeAnswer(id uint64, outcome stream.Outcome, err error) []byte {
 		return mustEncode(wireAnswer{ID: id, Error: &e})
 	}
 	b := strconv.AppendUint(append(make([]byte, 0, 64), `{"id":`...), id, 10)
-	return append(plainjson.AppendText(append(b, `,"outcome":`...), outcome.String()), '}')
+	return append(plainjson.AppendText(append(b, `,"outcome":`...), r.Outcome.String()), '}')
 }
 
 var errNoOutcome = errors.New("the tile gave no outcome")
@@ -354,29 +354,29 @@ func cut(s string) string {
 
 // decode says what an answer means for an intent that was sent to contact: an outcome, or the error that Forward
 // returns.
-func (a *wireAnswer) decode(contact string, id fence.TileID) (stream.Outcome, error) {
+func (a *wireAnswer) decode(contact string, id fence.TileID) (tile.Result, error) {
 	outcome, cause := stream.ParseOutcome(a.Outcome)
 	switch e := a.Error; {
 	case e == nil && cause == nil:
-		return outcome, nil
+		return tile.Result{Outcome: outcome}, nil
 	case e == nil || a.Outcome != "":
 		cause = errNotOurs
 	case e.Code == codeRedirect:
-		return 0, &tile.RedirectError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
+		return tile.Result{}, &tile.RedirectError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
 	case e.Code == codeUnresolved:
-		return 0, &tile.UnresolvedError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
+		return tile.Result{}, &tile.UnresolvedError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
 	case e.Code == codeOverloaded:
-		return 0, tile.ErrOverloaded
+		return tile.Result{}, tile.ErrOverloaded
 	case e.Code == codeQuarantined:
-		return 0, &tile.QuarantinedError{Tile: id}
+		return tile.Result{}, &tile.QuarantinedError{Tile: id}
 	case e.Code == codeInvalid:
-		return 0, &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
+		return tile.Result{}, &fence.ArgumentError{Field: e.Field, Value: e.Value, Want: e.Want}
 	case e.Code == codeUnavailable:
 		cause = errors.New(e.Message)
 	default:
 		cause = fmt.Errorf("%w: code %q", errNotOurs, e.Code)
 	}
-	return 0, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: cause}
+	return tile.Result{}, &UnavailableError{Contact: contact, Outcome: fence.ErrUnknownOutcome, Err: cause}
 }
 
 // errNotOurs: the answer is none that a Handler gives.

@@ -127,7 +127,9 @@ func (c *Cluster) Submit(in tile.Intent) (outcome stream.Outcome) {
 	c.eventually("an intent has no outcome", func() (done bool, state any) {
 		err := errors.New("no host lives")
 		for _, h := range c.hosts {
-			outcome, err = h.Submit(c.t.Context(), in)
+			var r tile.Result
+			r, err = h.Submit(c.t.Context(), in)
+			outcome = r.Outcome
 			if err == nil || in.ActionID == "" && errors.Is(err, tile.ErrUnresolved) {
 				return true, nil
 			}

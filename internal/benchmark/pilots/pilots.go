@@ -104,7 +104,7 @@ func (p *Pilots) Close() {
 // Attend gives a host, to which submit gives intents, a desk, and its tiles' hooks to the desk. In each tick a tile
 // asks for the ships that have no plan.
 func (p *Pilots) Attend(
-	h chaos.Host, submit func(context.Context, tile.Intent) (stream.Outcome, error), hooks tile.Hooks,
+	h chaos.Host, submit func(context.Context, tile.Intent) (tile.Result, error), hooks tile.Hooks,
 ) (tile.Hooks, error) {
 	if p == nil {
 		return hooks, nil

@@ -96,9 +96,9 @@ func (t *traffic) act(ctx context.Context, client string, in tile.Intent, routes
 		}
 		attempt, cancel := context.WithTimeout(ctx, attemptTime)
 		end := t.recorder.Submit(client, &in, contact)
-		outcome, err := t.forward.Forward(attempt, contact, in)
+		r, err := t.forward.Forward(attempt, contact, in)
 		cancel()
-		end(outcome, err)
+		end(r.Outcome, err)
 		if err == nil {
 			routes[in.Tile] = contact
 			t.heard(in.Tile)

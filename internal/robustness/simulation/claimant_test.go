@@ -209,9 +209,9 @@ func (w *world) submit(ctx context.Context, id fence.TileID, client, action stri
 	}
 	o, err := to.Submit(ctx, in)
 	if to.host.awake() != nil {
-		o, err = 0, errKilled
+		o, err = tile.Result{}, errKilled
 	}
-	end(o, err)
+	end(o.Outcome, err)
 	if err == nil {
 		w.answered()
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/internal/robustness/history"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -237,18 +236,19 @@ type forwarder struct {
 }
 
 // Forward implements admission.Forwarder.
-func (f *forwarder) Forward(ctx context.Context, contact string, in tile.Intent) (stream.Outcome, error) {
+func (f *forwarder) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	type answer struct {
-		outcome stream.Outcome
-		err     error
+		result tile.Result
+		err    error
 	}
 	if err := f.host.awake(); err != nil {
-		return 0, err
+		return tile.Result{}, err
 	}
 	answers := make(chan answer, 1)
 	to, fate := f.at(in.Tile, contact), f.host.fate(forwarding)
 	if to == nil {
-		return 0, &fence.StoreError{Op: forwarding, Tile: in.Tile, Outcome: fence.ErrNotApplied, Err: errDown}
+		return tile.Result{}, &fence.StoreError{Op: forwarding, Tile: in.Tile, Outcome: fence.ErrNotApplied,
+			Err: errDown}
 	}
 	var late time.Duration
 	if fate == isLate {
@@ -272,11 +272,11 @@ func (f *forwarder) Forward(ctx context.Context, contact string, in tile.Intent)
 	select {
 	case a := <-answers:
 		if err := f.host.awake(); err != nil {
-			return 0, err
+			return tile.Result{}, err
 		}
-		return a.outcome, a.err
+		return a.result, a.err
 	case <-ctx.Done():
-		return 0, errNoAnswer
+		return tile.Result{}, errNoAnswer
 	}
 }
 

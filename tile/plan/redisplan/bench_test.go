@@ -101,7 +101,7 @@ func benchmarkTick(b *testing.B, takes string, average, steady time.Duration) {
 	now.Store(between)
 	asking := &atomic.Bool{}
 	var host *tilehost.Host
-	d, err := plan.NewDesk(s, func(ctx context.Context, in tile.Intent) (stream.Outcome, error) {
+	d, err := plan.NewDesk(s, func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		return host.Submit(ctx, in)
 	}, &plan.DeskConfig{Logger: noLog})
 	require.NoError(b, err)
@@ -309,9 +309,9 @@ func BenchmarkEndToEnd(b *testing.B) {
 // counted is tiles whose ships ask again and again.
 type counted struct{ applied, billed atomic.Int64 }
 
-func (g *counted) submit(context.Context, tile.Intent) (stream.Outcome, error) {
+func (g *counted) submit(context.Context, tile.Intent) (tile.Result, error) {
 	g.applied.Add(1)
-	return stream.Applied, nil
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 func (g *counted) Record(_ context.Context, events []plan.UsageEvent) error {

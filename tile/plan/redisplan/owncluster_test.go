@@ -32,11 +32,11 @@ type game struct {
 	away, forgetful bool // billing fails; at once, or after it has stored, once
 }
 
-func (g *game) submit(_ context.Context, in tile.Intent) (stream.Outcome, error) {
+func (g *game) submit(_ context.Context, in tile.Intent) (tile.Result, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.applied[in.ActionID]++
-	return stream.Applied, nil
+	return tile.Result{Outcome: stream.Applied}, nil
 }
 
 // Record implements plan.Sink as billing should: a request is charged once.
