@@ -253,11 +253,11 @@ func TestBackfillOfARunningBattle(t *testing.T) {
 }
 
 // far is a store at the other end of a network: a match that is dissolved takes as long as a call.
-type far struct{ *memmatch.Store }
+type far struct{ match.Backend }
 
 func (f far) Dissolve(ctx context.Context, shard, id string, why match.Why) error {
 	time.Sleep(2 * time.Millisecond)
-	return f.Store.Dissolve(ctx, shard, id, why)
+	return f.Backend.Dissolve(ctx, shard, id, why)
 }
 
 // TestWorkersPauseWithoutSeats: while no tile has a seat, workers make matches a few times a second, not as fast as the

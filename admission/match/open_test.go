@@ -178,7 +178,7 @@ func TestFollowersAreBounded(t *testing.T) {
 
 // stubborn is a store of which some shards hang.
 type stubborn struct {
-	*memmatch.Store
+	match.Backend
 	hangs func(shard string) bool
 }
 
@@ -189,7 +189,7 @@ func (s *stubborn) Reclaim(ctx context.Context, shard string, limit int) (match.
 		time.Sleep(3 * time.Second)
 		return match.Reclaim{}, errHangs
 	}
-	return s.Store.Reclaim(ctx, shard, limit)
+	return s.Backend.Reclaim(ctx, shard, limit)
 }
 
 func (s *stubborn) Requeue(ctx context.Context, shard, id, ticket string) (bool, error) {
@@ -197,7 +197,7 @@ func (s *stubborn) Requeue(ctx context.Context, shard, id, ticket string) (bool,
 		time.Sleep(3 * time.Second)
 		return false, errHangs
 	}
-	return s.Store.Requeue(ctx, shard, id, ticket)
+	return s.Backend.Requeue(ctx, shard, id, ticket)
 }
 
 // choosy is an allocator that never places some matches.

@@ -80,6 +80,12 @@ type Party struct {
 	Seats  int
 }
 
+// Backend keeps tickets and seats: memmatch and redismatch.
+type Backend interface {
+	Store
+	Seats
+}
+
 // Seats is the back-end interface for seats: all tiles of a pool, and the parties that have their seats. Each method
 // is one atomic step, by the store's own clock, and may be repeated after an unknown outcome. Errors: a
 // *fence.StoreError or a *fence.ArgumentError, and those that methods name.

@@ -29,7 +29,7 @@ func TestMatchmakersUser(t *testing.T) {
 	store := matchAs(t, coordination.as(t, "matchmaker"))
 	require.NoError(t, store.Load(t.Context()))
 	t.Run("Suite", func(t *testing.T) {
-		matchtest.Run(t, func(*testing.T) matchtest.Backend { return store })
+		matchtest.Run(t, func(*testing.T) match.Backend { return store })
 	})
 
 	name := stacktest.UniqueName(t)

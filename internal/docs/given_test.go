@@ -56,7 +56,7 @@ var givenIn = map[string]map[string]string{
 	"admission/match/matchhttp": {
 		"lobby": "*match.Lobby", "keys": "session.Keys", "rate": "func(context.Context, *match.Ticket) error",
 	},
-	"internal/matchtest":        {"newBackend": "func(*testing.T) matchtest.Backend"},
+	"internal/matchtest":        {"newBackend": "func(*testing.T) match.Backend"},
 	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
 	"examples/battle/game": {
 		"areas": "fence.AreaSet", "ground": "*region.Region", "more": "fence.AreaSet", "snapshot": "[]byte",

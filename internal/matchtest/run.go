@@ -21,12 +21,6 @@ import (
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
-// Backend is a store under test.
-type Backend interface {
-	match.Store
-	match.Seats
-}
-
 const (
 	long  = 20 * time.Minute      // no test sits it out, however busy the machine is
 	short = 60 * time.Millisecond // a lease, a hold or a wait that a test sits out
@@ -35,12 +29,12 @@ const (
 // scene is one test's back end, and a shard and a pool of its own.
 type scene struct {
 	*testing.T
-	Backend
+	match.Backend
 	shard, pool string
 }
 
 // Run tests the back end that open opens, once a test.
-func Run(t *testing.T, open func(t *testing.T) Backend) {
+func Run(t *testing.T, open func(t *testing.T) match.Backend) {
 	for _, test := range []struct {
 		name string
 		run  func(scene)

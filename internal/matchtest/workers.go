@@ -16,7 +16,7 @@ import (
 
 // faulty is the store as one worker reaches it.
 type faulty struct {
-	Backend
+	match.Backend
 	mode  atomic.Int32
 	calls atomic.Int32
 }

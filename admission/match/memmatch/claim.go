@@ -17,7 +17,7 @@ const busyFor = 50 * time.Millisecond
 const bandSize = 64
 
 // Claim implements match.Store.
-func (s *Store) Claim(ctx context.Context, name string, c match.Claim) (match.Holding, error) {
+func (s *store) Claim(ctx context.Context, name string, c match.Claim) (match.Holding, error) {
 	if err := match.CheckClaim(c); err != nil {
 		return match.Holding{}, err
 	}
@@ -121,7 +121,7 @@ func bands(waiting []*ticket, n int) []*ticket {
 }
 
 // Heartbeat implements match.Store.
-func (s *Store) Heartbeat(ctx context.Context, name string, e match.Epoch, lease time.Duration) error {
+func (s *store) Heartbeat(ctx context.Context, name string, e match.Epoch, lease time.Duration) error {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s *Store) Heartbeat(ctx context.Context, name string, e match.Epoch, lease
 }
 
 // Record implements match.Store.
-func (s *Store) Record(ctx context.Context, name string, e match.Epoch, matches []match.Match) ([]error, error) {
+func (s *store) Record(ctx context.Context, name string, e match.Epoch, matches []match.Match) ([]error, error) {
 	if err := match.CheckRecord(matches); err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Store) Record(ctx context.Context, name string, e match.Epoch, matches 
 }
 
 // Release implements match.Store.
-func (s *Store) Release(ctx context.Context, name string, e match.Epoch, tickets []match.Unmatched) (uint64, error) {
+func (s *store) Release(ctx context.Context, name string, e match.Epoch, tickets []match.Unmatched) (uint64, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return 0, err
@@ -192,7 +192,7 @@ func (s *Store) Release(ctx context.Context, name string, e match.Epoch, tickets
 }
 
 // Leave implements match.Store.
-func (s *Store) Leave(ctx context.Context, name string, e match.Epoch) error {
+func (s *store) Leave(ctx context.Context, name string, e match.Epoch) error {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return err
@@ -203,7 +203,7 @@ func (s *Store) Leave(ctx context.Context, name string, e match.Epoch) error {
 }
 
 // Publish implements match.Store.
-func (s *Store) Publish(ctx context.Context, name string, assignments []match.Assignment) ([]error, error) {
+func (s *store) Publish(ctx context.Context, name string, assignments []match.Assignment) ([]error, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func (s *Store) Publish(ctx context.Context, name string, assignments []match.As
 }
 
 // Dissolve implements match.Store.
-func (s *Store) Dissolve(ctx context.Context, name, id string, why match.Why) error {
+func (s *store) Dissolve(ctx context.Context, name, id string, why match.Why) error {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return err
@@ -265,7 +265,7 @@ func (s *Store) Dissolve(ctx context.Context, name, id string, why match.Why) er
 }
 
 // Requeue implements match.Store.
-func (s *Store) Requeue(ctx context.Context, name, id, ticket string) (bool, error) {
+func (s *store) Requeue(ctx context.Context, name, id, ticket string) (bool, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return false, err
@@ -291,7 +291,7 @@ func (s *Store) Requeue(ctx context.Context, name, id, ticket string) (bool, err
 }
 
 // Reclaim implements match.Store.
-func (s *Store) Reclaim(ctx context.Context, name string, limit int) (match.Reclaim, error) {
+func (s *store) Reclaim(ctx context.Context, name string, limit int) (match.Reclaim, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return match.Reclaim{}, err

@@ -23,7 +23,7 @@ type noted struct {
 }
 
 // Hold implements match.Store.
-func (s *Store) Hold(ctx context.Context, name string, h match.Hold) (match.Held, error) {
+func (s *store) Hold(ctx context.Context, name string, h match.Hold) (match.Held, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return match.Held{}, err
@@ -42,7 +42,7 @@ func (s *Store) Hold(ctx context.Context, name string, h match.Hold) (match.Held
 }
 
 // Open implements match.Store.
-func (s *Store) Open(ctx context.Context, name, player string) (ticket string, until time.Time, err error) {
+func (s *store) Open(ctx context.Context, name, player string) (ticket string, until time.Time, err error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return "", time.Time{}, err

@@ -40,7 +40,7 @@ const (
 	given  // back
 )
 
-func (s *Store) pool(ctx context.Context, name string) (*pool, func(), error) {
+func (s *store) pool(ctx context.Context, name string) (*pool, func(), error) {
 	if err := guard.Ended(ctx, "seats", 0); err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +54,7 @@ func (s *Store) pool(ctx context.Context, name string) (*pool, func(), error) {
 }
 
 // Offer implements match.Seats.
-func (s *Store) Offer(ctx context.Context, name string, o match.Offer, ttl time.Duration) (match.Load, error) {
+func (s *store) Offer(ctx context.Context, name string, o match.Offer, ttl time.Duration) (match.Load, error) {
 	if err := match.CheckOffer(o, ttl); err != nil {
 		return match.Load{}, err
 	}
@@ -81,7 +81,7 @@ func (t *tile) load(now time.Time) match.Load {
 }
 
 // Withdraw implements match.Seats.
-func (s *Store) Withdraw(ctx context.Context, name string, id fence.TileID, e fence.Epoch) error {
+func (s *store) Withdraw(ctx context.Context, name string, id fence.TileID, e fence.Epoch) error {
 	p, unlock, err := s.pool(ctx, name)
 	if err != nil {
 		return err
@@ -134,7 +134,7 @@ func (a *allocated) close() {
 }
 
 // Allocate implements match.Seats.
-func (s *Store) Allocate(
+func (s *store) Allocate(
 	ctx context.Context, name string, orders []match.Order, hold time.Duration,
 ) ([]match.Allocation, error) {
 	if err := match.CheckOrders(orders, hold); err != nil {
@@ -200,7 +200,7 @@ func (p *pool) choose(only fence.TileID, need int, now time.Time) *tile {
 }
 
 // Take implements match.Seats.
-func (s *Store) Take(ctx context.Context, name, id, ticket string) error {
+func (s *store) Take(ctx context.Context, name, id, ticket string) error {
 	p, unlock, err := s.pool(ctx, name)
 	if err != nil {
 		return err
@@ -215,7 +215,7 @@ func (s *Store) Take(ctx context.Context, name, id, ticket string) error {
 }
 
 // Free implements match.Seats.
-func (s *Store) Free(ctx context.Context, name, id, ticket string) error {
+func (s *store) Free(ctx context.Context, name, id, ticket string) error {
 	p, unlock, err := s.pool(ctx, name)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (s *Store) Free(ctx context.Context, name, id, ticket string) error {
 }
 
 // Lapsed implements match.Seats.
-func (s *Store) Lapsed(ctx context.Context, name string, limit int) ([]match.Lapse, error) {
+func (s *store) Lapsed(ctx context.Context, name string, limit int) ([]match.Lapse, error) {
 	p, unlock, err := s.pool(ctx, name)
 	if err != nil {
 		return nil, err
@@ -251,7 +251,7 @@ func (s *Store) Lapsed(ctx context.Context, name string, limit int) ([]match.Lap
 }
 
 // Settled implements match.Seats.
-func (s *Store) Settled(ctx context.Context, name string, settled []match.Lapse) error {
+func (s *store) Settled(ctx context.Context, name string, settled []match.Lapse) error {
 	p, unlock, err := s.pool(ctx, name)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func (s *Store) Settled(ctx context.Context, name string, settled []match.Lapse)
 }
 
 // Tiles implements match.Seats.
-func (s *Store) Tiles(ctx context.Context, name string) ([]match.Load, error) {
+func (s *store) Tiles(ctx context.Context, name string) ([]match.Load, error) {
 	p, unlock, err := s.pool(ctx, name)
 	if err != nil {
 		return nil, err

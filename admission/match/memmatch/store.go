@@ -23,20 +23,17 @@ import (
 	"github.com/tilefence/tilefence/internal/listen"
 )
 
-// Store implements match.Store and match.Seats in memory. Its methods may be called from any goroutine.
-type Store struct {
+// store implements match.Backend.
+type store struct {
 	mu     sync.Mutex
 	shards map[string]*shard
 	pools  map[string]*pool
 }
 
-var (
-	_ match.Store = (*Store)(nil)
-	_ match.Seats = (*Store)(nil)
-)
-
-// New returns an empty store.
-func New() *Store { return &Store{shards: make(map[string]*shard), pools: make(map[string]*pool)} }
+// New returns an empty store. Its methods may be called from any goroutine.
+func New() match.Backend {
+	return &store{shards: make(map[string]*shard), pools: make(map[string]*pool)}
+}
 
 type shard struct {
 	tickets  map[string]*ticket
@@ -82,7 +79,7 @@ type recorded struct {
 }
 
 // enter locks the store and returns a shard.
-func (s *Store) enter(ctx context.Context, name string) (*shard, func(), error) {
+func (s *store) enter(ctx context.Context, name string) (*shard, func(), error) {
 	if err := guard.Ended(ctx, "match", 0); err != nil {
 		return nil, nil, err
 	}
@@ -145,7 +142,7 @@ func (sh *shard) status(name string, t *ticket, now time.Time) match.Status {
 }
 
 // Enqueue implements match.Store.
-func (s *Store) Enqueue(
+func (s *store) Enqueue(
 	ctx context.Context, name string, t match.Ticket, e match.Entry,
 ) (match.Status, error) {
 	e, err := match.CheckEntry(e)
@@ -183,7 +180,7 @@ func (s *Store) Enqueue(
 }
 
 // Status implements match.Store.
-func (s *Store) Status(ctx context.Context, name, id string) (match.Status, error) {
+func (s *store) Status(ctx context.Context, name, id string) (match.Status, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return match.Status{}, err
@@ -197,7 +194,7 @@ func (s *Store) Status(ctx context.Context, name, id string) (match.Status, erro
 }
 
 // Cancel implements match.Store.
-func (s *Store) Cancel(ctx context.Context, name, id string) (match.Status, error) {
+func (s *store) Cancel(ctx context.Context, name, id string) (match.Status, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return match.Status{}, err
@@ -227,7 +224,7 @@ func (s *Store) Cancel(ctx context.Context, name, id string) (match.Status, erro
 }
 
 // List implements match.Store.
-func (s *Store) List(ctx context.Context, name string, limit int) ([]match.Status, error) {
+func (s *store) List(ctx context.Context, name string, limit int) ([]match.Status, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return nil, err
@@ -246,7 +243,7 @@ func (s *Store) List(ctx context.Context, name string, limit int) ([]match.Statu
 }
 
 // Depth implements match.Store.
-func (s *Store) Depth(ctx context.Context, name string) (match.Depth, error) {
+func (s *store) Depth(ctx context.Context, name string) (match.Depth, error) {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return match.Depth{}, err
@@ -264,7 +261,7 @@ func (s *Store) Depth(ctx context.Context, name string) (match.Depth, error) {
 }
 
 // Arrivals implements match.Store.
-func (s *Store) Arrivals(ctx context.Context, name string, f func()) error {
+func (s *store) Arrivals(ctx context.Context, name string, f func()) error {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return err
@@ -276,7 +273,7 @@ func (s *Store) Arrivals(ctx context.Context, name string, f func()) error {
 }
 
 // Changes implements match.Store. f is called under the store's lock and must not call it.
-func (s *Store) Changes(ctx context.Context, name string, ready func(), f func([]string)) error {
+func (s *store) Changes(ctx context.Context, name string, ready func(), f func([]string)) error {
 	sh, unlock, err := s.enter(ctx, name)
 	if err != nil {
 		return err

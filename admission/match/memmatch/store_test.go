@@ -5,6 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/admission/match/memmatch"
 	"github.com/tilefence/tilefence/internal/matchtest"
 )
@@ -12,5 +13,5 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
-	matchtest.Run(t, func(*testing.T) matchtest.Backend { return memmatch.New() })
+	matchtest.Run(t, func(*testing.T) match.Backend { return memmatch.New() })
 }

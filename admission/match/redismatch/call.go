@@ -28,7 +28,7 @@ var reading = map[string]bool{"read": true, "open": true, "list": true, "depth":
 
 // call runs a function on the master of a base, and repeats it until it was run and confirmed, or for retryFor.
 // The reply is without its code, which is "ok", "stale", "unknown" or another that the caller expects.
-func (s *Store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
+func (s *store) call(ctx context.Context, op, base string, args ...any) (code string, reply []any, err error) {
 	deadline := time.Now().Add(s.retry)
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		reply, err = s.once(ctx, op, s.cfg.World.Key(base), args)
@@ -55,7 +55,7 @@ func (s *Store) call(ctx context.Context, op, base string, args ...any) (code st
 }
 
 // once runs a function once, and once more if the library was missing.
-func (s *Store) once(ctx context.Context, op, base string, args []any) ([]any, error) {
+func (s *store) once(ctx context.Context, op, base string, args []any) ([]any, error) {
 	node, err := redislib.Master(ctx, s.client, base)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *Store) once(ctx context.Context, op, base string, args []any) ([]any, e
 }
 
 // run sends a function, and WAIT behind it on the same connection if its answer is to be confirmed.
-func (s *Store) run(ctx context.Context, node *redis.Client, op, base string, args []any) ([]any, error) {
+func (s *store) run(ctx context.Context, node *redis.Client, op, base string, args []any) ([]any, error) {
 	how := "fcall"
 	if reading[op] {
 		how = "fcall_ro"
@@ -169,14 +169,16 @@ var library = redislib.New(LibraryName, revision, "tilefence_match_revision_v1",
 // Load puts the function library on every master, and checks that no server, master or replica, evicts keys. A library
 // of a higher revision is left in place. Any number of processes may load it at once. Errors: a *fence.FunctionsError
 // or a *fence.SettingError names the server and what to do; a *fence.StoreError one that could not be asked.
-func (s *Store) Load(ctx context.Context) error { return library.LoadOnAll(ctx, s.client, s.needs()) }
+func (s *Store) Load(ctx context.Context) error {
+	return library.LoadOnAll(ctx, s.own.client, s.own.needs())
+}
 
 // Check implements fence.Checker: what Load checks, and whether each master has Config.Replicas connected.
 func (s *Store) Check(ctx context.Context) []error {
-	return library.Check(ctx, s.client, s.needs(), &s.checks)
+	return library.Check(ctx, s.own.client, s.own.needs(), &s.own.checks)
 }
 
-func (s *Store) needs() redislib.Needs {
+func (s *store) needs() redislib.Needs {
 	n := redislib.Needs{Evicted: "tickets and seats"}
 	if !s.cfg.NoReplicas {
 		n.Replicas = s.cfg.Replicas

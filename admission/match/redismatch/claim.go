@@ -12,7 +12,7 @@ import (
 )
 
 // fenced is call for a function that may answer that the epoch is stale.
-func (s *Store) fenced(ctx context.Context, op, shard string, e match.Epoch, args ...any) (fields, error) {
+func (s *store) fenced(ctx context.Context, op, shard string, e match.Epoch, args ...any) (fields, error) {
 	code, reply, err := s.call(ctx, op, Base(shard), args...)
 	if code == "stale" {
 		return nil, &match.StaleError{Shard: shard, Epoch: e}
@@ -21,7 +21,7 @@ func (s *Store) fenced(ctx context.Context, op, shard string, e match.Epoch, arg
 }
 
 // Claim implements match.Store.
-func (s *Store) Claim(ctx context.Context, shard string, c match.Claim) (match.Holding, error) {
+func (s *store) Claim(ctx context.Context, shard string, c match.Claim) (match.Holding, error) {
 	if err := match.CheckClaim(c); err != nil {
 		return match.Holding{}, err
 	}
@@ -46,19 +46,19 @@ func (s *Store) Claim(ctx context.Context, shard string, c match.Claim) (match.H
 }
 
 // Heartbeat implements match.Store.
-func (s *Store) Heartbeat(ctx context.Context, shard string, e match.Epoch, lease time.Duration) error {
+func (s *store) Heartbeat(ctx context.Context, shard string, e match.Epoch, lease time.Duration) error {
 	_, err := s.fenced(ctx, "heartbeat", shard, e, uint64(e), millis(lease))
 	return err
 }
 
 // Leave implements match.Store.
-func (s *Store) Leave(ctx context.Context, shard string, e match.Epoch) error {
+func (s *store) Leave(ctx context.Context, shard string, e match.Epoch) error {
 	_, err := s.fenced(ctx, "leave", shard, e, uint64(e))
 	return err
 }
 
 // Record implements match.Store.
-func (s *Store) Record(ctx context.Context, shard string, e match.Epoch, matches []match.Match) ([]error, error) {
+func (s *store) Record(ctx context.Context, shard string, e match.Epoch, matches []match.Match) ([]error, error) {
 	if err := match.CheckRecord(matches); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (s *Store) Record(ctx context.Context, shard string, e match.Epoch, matches
 }
 
 // Release implements match.Store.
-func (s *Store) Release(ctx context.Context, shard string, e match.Epoch, tickets []match.Unmatched) (uint64, error) {
+func (s *store) Release(ctx context.Context, shard string, e match.Epoch, tickets []match.Unmatched) (uint64, error) {
 	args := append(make([]any, 0, 1+2*len(tickets)), uint64(e))
 	for _, t := range tickets {
 		why, err := json.Marshal(t.Why)
@@ -102,7 +102,7 @@ func (s *Store) Release(ctx context.Context, shard string, e match.Epoch, ticket
 }
 
 // Publish implements match.Store.
-func (s *Store) Publish(ctx context.Context, shard string, assignments []match.Assignment) ([]error, error) {
+func (s *store) Publish(ctx context.Context, shard string, assignments []match.Assignment) ([]error, error) {
 	args := make([]any, 0, 2*len(assignments))
 	for _, a := range assignments {
 		data, err := json.Marshal(a)
@@ -125,7 +125,7 @@ func (s *Store) Publish(ctx context.Context, shard string, assignments []match.A
 }
 
 // Dissolve implements match.Store.
-func (s *Store) Dissolve(ctx context.Context, shard, id string, why match.Why) error {
+func (s *store) Dissolve(ctx context.Context, shard, id string, why match.Why) error {
 	data, err := json.Marshal(why)
 	if err != nil {
 		return err
@@ -135,13 +135,13 @@ func (s *Store) Dissolve(ctx context.Context, shard, id string, why match.Why) e
 }
 
 // Requeue implements match.Store.
-func (s *Store) Requeue(ctx context.Context, shard, id, ticket string) (bool, error) {
+func (s *store) Requeue(ctx context.Context, shard, id, ticket string) (bool, error) {
 	_, reply, err := s.call(ctx, "requeue", Base(shard), id, ticket)
 	return fields(reply).text(0) == "1", err
 }
 
 // Reclaim implements match.Store.
-func (s *Store) Reclaim(ctx context.Context, shard string, limit int) (match.Reclaim, error) {
+func (s *store) Reclaim(ctx context.Context, shard string, limit int) (match.Reclaim, error) {
 	if limit < 1 || limit > match.MaxClaim {
 		return match.Reclaim{}, &fence.ArgumentError{Field: "limit", Value: limit, Want: "1 to 1000"}
 	}

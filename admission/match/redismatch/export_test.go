@@ -12,7 +12,7 @@ import (
 var PoolBase = poolBase
 
 // Hurry shortens how long calls wait for replicas, and are repeated.
-func (s *Store) Hurry(confirm, retry time.Duration) { s.confirm, s.retry = confirm, retry }
+func (s *Store) Hurry(confirm, retry time.Duration) { s.own.confirm, s.own.retry = confirm, retry }
 
 // NewMutant loads a library in which texts of the sources are replaced, under names of its own, and returns a store on
 // it. edits are a text and what takes its place, and so on. remove takes the library off the servers again.
@@ -35,7 +35,7 @@ func NewMutant(
 		return nil, nil, err
 	}
 	if s, err = New(client, nil); err == nil {
-		s.functions = functions
+		s.own.functions = functions
 	}
 	return s, func(ctx context.Context) error {
 		return client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

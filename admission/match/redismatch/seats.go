@@ -16,7 +16,7 @@ import (
 func poolBase(pool string) string { return "{seats:" + pool + "}" }
 
 // Offer implements match.Seats.
-func (s *Store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.Duration) (match.Load, error) {
+func (s *store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.Duration) (match.Load, error) {
 	if err := match.CheckOffer(o, ttl); err != nil {
 		return match.Load{}, err
 	}
@@ -37,7 +37,7 @@ func (s *Store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.
 }
 
 // Withdraw implements match.Seats.
-func (s *Store) Withdraw(ctx context.Context, pool string, tile fence.TileID, e fence.Epoch) error {
+func (s *store) Withdraw(ctx context.Context, pool string, tile fence.TileID, e fence.Epoch) error {
 	code, reply, err := s.call(ctx, "withdraw", poolBase(pool), tile.String(), uint64(e))
 	if code == "stale" {
 		return &match.StaleOfferError{Tile: tile, Epoch: e, Current: fence.Epoch(fields(reply).number(0))}
@@ -46,7 +46,7 @@ func (s *Store) Withdraw(ctx context.Context, pool string, tile fence.TileID, e 
 }
 
 // Allocate implements match.Seats.
-func (s *Store) Allocate(
+func (s *store) Allocate(
 	ctx context.Context, pool string, orders []match.Order, hold time.Duration,
 ) ([]match.Allocation, error) {
 	if err := match.CheckOrders(orders, hold); err != nil {
@@ -117,7 +117,7 @@ func assignment(id string, f fields) (match.Assignment, error) {
 }
 
 // Take implements match.Seats.
-func (s *Store) Take(ctx context.Context, pool, id, ticket string) error {
+func (s *store) Take(ctx context.Context, pool, id, ticket string) error {
 	code, _, err := s.call(ctx, "take", poolBase(pool), id, ticket)
 	if code == "lapsed" {
 		return &match.LapsedError{Match: id, Ticket: ticket}
@@ -126,13 +126,13 @@ func (s *Store) Take(ctx context.Context, pool, id, ticket string) error {
 }
 
 // Free implements match.Seats.
-func (s *Store) Free(ctx context.Context, pool, id, ticket string) error {
+func (s *store) Free(ctx context.Context, pool, id, ticket string) error {
 	_, _, err := s.call(ctx, "free", poolBase(pool), id, ticket)
 	return err
 }
 
 // Lapsed implements match.Seats.
-func (s *Store) Lapsed(ctx context.Context, pool string, limit int) ([]match.Lapse, error) {
+func (s *store) Lapsed(ctx context.Context, pool string, limit int) ([]match.Lapse, error) {
 	_, reply, err := s.call(ctx, "lapsed", poolBase(pool), limit)
 	var lapses []match.Lapse
 	for f := fields(reply); len(f) >= 3; f = f[3:] {
@@ -142,7 +142,7 @@ func (s *Store) Lapsed(ctx context.Context, pool string, limit int) ([]match.Lap
 }
 
 // Settled implements match.Seats.
-func (s *Store) Settled(ctx context.Context, pool string, settled []match.Lapse) error {
+func (s *store) Settled(ctx context.Context, pool string, settled []match.Lapse) error {
 	var args []any
 	for _, l := range settled {
 		args = append(args, l.Match, l.Ticket)
@@ -152,7 +152,7 @@ func (s *Store) Settled(ctx context.Context, pool string, settled []match.Lapse)
 }
 
 // Tiles implements match.Seats.
-func (s *Store) Tiles(ctx context.Context, pool string) ([]match.Load, error) {
+func (s *store) Tiles(ctx context.Context, pool string) ([]match.Load, error) {
 	_, reply, err := s.call(ctx, "tiles", poolBase(pool))
 	var list []match.Load
 	for f := fields(reply); len(f) >= 7; f = f[7:] {

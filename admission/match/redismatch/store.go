@@ -35,8 +35,14 @@ const (
 	retryFor       = 3 * time.Second        // how long a call that failed is repeated, within its context
 )
 
-// Store implements match.Store and match.Seats on Redis. Its methods may be called from any goroutine.
+// Store keeps tickets and seats on Redis. Its methods may be called from any goroutine.
 type Store struct {
+	match.Backend
+	own *store
+}
+
+// store implements match.Backend.
+type store struct {
 	client    redis.UniversalClient
 	cfg       Config
 	functions string // what their names begin with
@@ -46,16 +52,13 @@ type Store struct {
 }
 
 var (
-	_ match.Store   = (*Store)(nil)
-	_ match.Seats   = (*Store)(nil)
-	_ fence.Checker = (*Store)(nil)
-
+	_ fence.Checker     = (*Store)(nil)
 	_ fence.WorldKeeper = (*Store)(nil)
 )
 
 // EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
 func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
-	return redislib.EnterWorld(ctx, s.client, s.cfg.World, w)
+	return redislib.EnterWorld(ctx, s.own.client, s.own.cfg.World, w)
 }
 
 // New returns a store on a *redis.ClusterClient, made with redisfence.Options, or on a *redis.Client of a
@@ -70,14 +73,15 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if check.Err != nil {
 		return nil, check.Err
 	}
-	return &Store{client: client, cfg: c, functions: "tilefence_match_", confirm: confirmTimeout, retry: retryFor}, nil
+	s := &store{client: client, cfg: c, functions: "tilefence_match_", confirm: confirmTimeout, retry: retryFor}
+	return &Store{Backend: s, own: s}, nil
 }
 
 // Base begins every key of a shard in the world without a name. It is part of the wire contract.
 func Base(shard string) string { return "{match:" + shard + "}" }
 
 // Enqueue implements match.Store.
-func (s *Store) Enqueue(
+func (s *store) Enqueue(
 	ctx context.Context, shard string, t match.Ticket, e match.Entry,
 ) (match.Status, error) {
 	e, err := match.CheckEntry(e)
@@ -110,33 +114,33 @@ func (s *Store) Enqueue(
 }
 
 // Hold implements match.Store.
-func (s *Store) Hold(ctx context.Context, shard string, h match.Hold) (match.Held, error) {
+func (s *store) Hold(ctx context.Context, shard string, h match.Hold) (match.Held, error) {
 	_, reply, err := s.call(ctx, "hold", Base(shard), h.Player, h.Ticket, millis(h.For), h.Instead)
 	f := fields(reply)
 	return match.Held{Ticket: f.text(0), Age: time.Duration(f.number(1)) * time.Millisecond}, err
 }
 
 // Open implements match.Store.
-func (s *Store) Open(ctx context.Context, shard, player string) (ticket string, until time.Time, err error) {
+func (s *store) Open(ctx context.Context, shard, player string) (ticket string, until time.Time, err error) {
 	_, reply, err := s.call(ctx, "open", Base(shard), player)
 	f := fields(reply)
 	return f.text(0), f.millis(1), err
 }
 
 // Status implements match.Store.
-func (s *Store) Status(ctx context.Context, shard, ticket string) (match.Status, error) {
+func (s *store) Status(ctx context.Context, shard, ticket string) (match.Status, error) {
 	_, reply, err := s.call(ctx, "read", Base(shard), ticket)
 	return single(shard, ticket, reply, err)
 }
 
 // Cancel implements match.Store.
-func (s *Store) Cancel(ctx context.Context, shard, ticket string) (match.Status, error) {
+func (s *store) Cancel(ctx context.Context, shard, ticket string) (match.Status, error) {
 	_, reply, err := s.call(ctx, "cancel", Base(shard), ticket)
 	return single(shard, ticket, reply, err)
 }
 
 // List implements match.Store.
-func (s *Store) List(ctx context.Context, shard string, limit int) ([]match.Status, error) {
+func (s *store) List(ctx context.Context, shard string, limit int) ([]match.Status, error) {
 	_, reply, err := s.call(ctx, "list", Base(shard), max(limit, 0))
 	if err != nil {
 		return nil, err
@@ -147,7 +151,7 @@ func (s *Store) List(ctx context.Context, shard string, limit int) ([]match.Stat
 }
 
 // Depth implements match.Store.
-func (s *Store) Depth(ctx context.Context, shard string) (match.Depth, error) {
+func (s *store) Depth(ctx context.Context, shard string) (match.Depth, error) {
 	_, reply, err := s.call(ctx, "depth", Base(shard))
 	f := fields(reply)
 	return match.Depth{Created: f.number(0), Waiting: f.number(1), Claimed: f.number(2), Matched: f.number(3),
@@ -199,16 +203,16 @@ func decode(text string, into any) error {
 }
 
 // Arrivals implements match.Store. It has one connection for each call.
-func (s *Store) Arrivals(ctx context.Context, shard string, f func()) error {
+func (s *store) Arrivals(ctx context.Context, shard string, f func()) error {
 	return s.subscribe(ctx, Base(shard)+":arrivals", nil, func(string) { f() })
 }
 
 // Changes implements match.Store. It has one connection for each call.
-func (s *Store) Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error {
+func (s *store) Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error {
 	return s.subscribe(ctx, Base(shard)+":changes", ready, func(m string) { f(strings.Fields(m)) })
 }
 
-func (s *Store) subscribe(ctx context.Context, channel string, ready func(), f func(string)) error {
+func (s *store) subscribe(ctx context.Context, channel string, ready func(), f func(string)) error {
 	sub := s.client.SSubscribe(ctx, s.cfg.World.Key(channel))
 	defer sub.Close()
 	if _, err := sub.Receive(ctx); err != nil {
@@ -244,9 +248,9 @@ func (s *Store) Names(ctx context.Context) (shards, pools []string, err error) {
 			before, after string
 			names         *[]string
 		}{{"{match:", "}:meta", &shards}, {"{seats:", "}:until", &pools}} {
-			keys := node.Scan(ctx, 0, s.cfg.World.Key(kind.before)+"*"+kind.after, 1000).Iterator()
+			keys := node.Scan(ctx, 0, s.own.cfg.World.Key(kind.before)+"*"+kind.after, 1000).Iterator()
 			for keys.Next(ctx) {
-				name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), s.cfg.World.Key(kind.before)), kind.after)
+				name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), s.own.cfg.World.Key(kind.before)), kind.after)
 				mu.Lock()
 				*kind.names = append(*kind.names, name)
 				mu.Unlock()
@@ -257,7 +261,7 @@ func (s *Store) Names(ctx context.Context) (shards, pools []string, err error) {
 		}
 		return nil
 	}
-	if err := redislib.EachMaster(ctx, s.client, scan); err != nil {
+	if err := redislib.EachMaster(ctx, s.own.client, scan); err != nil {
 		return nil, nil, failed("scan", err)
 	}
 	slices.Sort(shards)

@@ -42,7 +42,7 @@ func newStore(t testing.TB, client *redis.ClusterClient, cfg *redismatch.Config)
 
 func TestConformance(t *testing.T) {
 	client := newClient(t, stacktest.Redis(t))
-	matchtest.Run(t, func(t *testing.T) matchtest.Backend { return newStore(t, client, nil) })
+	matchtest.Run(t, func(t *testing.T) match.Backend { return newStore(t, client, nil) })
 }
 
 func worldOn(t *testing.T, w fence.World) *redismatch.Store {

@@ -10,7 +10,7 @@ import (
 )
 
 // Letters implements plan.Store.
-func (s *Store) Letters(ctx context.Context, at int) ([]plan.Letter, error) {
+func (s *store) Letters(ctx context.Context, at int) ([]plan.Letter, error) {
 	if err := guard.Ended(ctx, "letters", 0); err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (s *Store) Letters(ctx context.Context, at int) ([]plan.Letter, error) {
 }
 
 // Replay implements plan.Store.
-func (s *Store) Replay(ctx context.Context, at int, id string) error {
+func (s *store) Replay(ctx context.Context, at int, id string) error {
 	if err := guard.Ended(ctx, "replay", 0); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *shard) replay(id string) (plan.Tier, error) {
 }
 
 // Drop implements plan.Store.
-func (s *Store) Drop(ctx context.Context, at int, id string) error {
+func (s *store) Drop(ctx context.Context, at int, id string) error {
 	if err := guard.Ended(ctx, "drop", 0); err != nil {
 		return err
 	}

@@ -24,17 +24,15 @@ import (
 // shards is how many there are: more than one, so that a worker has to choose as it does over Redis.
 const shards = 4
 
-// Store implements plan.Store.
-type Store struct {
+// store implements plan.Store.
+type store struct {
 	shards  [shards]*shard
 	hearers listen.Set[struct{}, func(int, plan.Tier)]
 }
 
-var _ plan.Store = (*Store)(nil)
-
 // New returns an empty store.
-func New() *Store {
-	s := &Store{}
+func New() plan.Store {
+	s := &store{}
 	for i := range s.shards {
 		s.shards[i] = &shard{requests: map[string]*record{}, tiles: map[fence.TileID]*tile{}}
 	}
@@ -145,10 +143,10 @@ func (s *shard) tile(id fence.TileID) *tile {
 }
 
 // Shards implements plan.Store.
-func (s *Store) Shards() int { return shards }
+func (s *store) Shards() int { return shards }
 
 // Turn implements plan.Store.
-func (s *Store) Turn(ctx context.Context, at int, turns []plan.Turn) []plan.TurnReply {
+func (s *store) Turn(ctx context.Context, at int, turns []plan.Turn) []plan.TurnReply {
 	replies := make([]plan.TurnReply, len(turns))
 	var heard [3]bool
 	for i := range turns {
@@ -164,14 +162,14 @@ func (s *Store) Turn(ctx context.Context, at int, turns []plan.Turn) []plan.Turn
 	return replies
 }
 
-func (s *Store) notify(at int, t plan.Tier) {
+func (s *store) notify(at int, t plan.Tier) {
 	for _, heard := range s.hearers.Of(struct{}{}) {
 		heard(at, t)
 	}
 }
 
 // Wake implements plan.Store.
-func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
+func (s *store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
 	defer s.hearers.Add(struct{}{}, heard)()
 	for at := range s.shards {
 		heard(at, plan.Player)
@@ -275,7 +273,7 @@ func (s *shard) requeue(r *record) {
 }
 
 // Claim implements plan.Store.
-func (s *Store) Claim(ctx context.Context, at int, c plan.Claim) (plan.Claimed, error) {
+func (s *store) Claim(ctx context.Context, at int, c plan.Claim) (plan.Claimed, error) {
 	if err := guard.Ended(ctx, "claim", 0); err != nil {
 		return plan.Claimed{}, err
 	}
@@ -357,7 +355,7 @@ func (s *shard) answer(r *record, a *answer) {
 }
 
 // Renew implements plan.Store.
-func (s *Store) Renew(
+func (s *store) Renew(
 	ctx context.Context, at int, worker string, lease time.Duration, claims []plan.Held,
 ) (lost []string, err error) {
 	if err := guard.Ended(ctx, "renew", 0); err != nil {
@@ -386,7 +384,7 @@ func (s *shard) claimed(worker string, h plan.Held) *record {
 }
 
 // Finish implements plan.Store.
-func (s *Store) Finish(ctx context.Context, at int, worker string, ends []plan.End) ([]bool, error) {
+func (s *store) Finish(ctx context.Context, at int, worker string, ends []plan.End) ([]bool, error) {
 	if err := guard.Ended(ctx, "finish", 0); err != nil {
 		return nil, err
 	}
@@ -431,7 +429,7 @@ func (s *shard) bill(t fence.TileID, of *plan.Receipt, now time.Time) {
 }
 
 // Usage implements plan.Store.
-func (s *Store) Usage(ctx context.Context, at int, after string, limit int) ([]plan.UsageEvent, error) {
+func (s *store) Usage(ctx context.Context, at int, after string, limit int) ([]plan.UsageEvent, error) {
 	if err := guard.Ended(ctx, "usage", 0); err != nil {
 		return nil, err
 	}
@@ -445,7 +443,7 @@ func (s *Store) Usage(ctx context.Context, at int, after string, limit int) ([]p
 }
 
 // Depth implements plan.Store.
-func (s *Store) Depth(ctx context.Context, at int) (plan.Depth, error) {
+func (s *store) Depth(ctx context.Context, at int) (plan.Depth, error) {
 	if err := guard.Ended(ctx, "depth", 0); err != nil {
 		return plan.Depth{}, err
 	}

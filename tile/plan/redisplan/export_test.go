@@ -9,13 +9,13 @@ import (
 
 // Name is Config.Name.
 func (s *Store) Name() string {
-	return strings.TrimSuffix(strings.TrimPrefix(s.names[0], "{tilefence:plan:"), ":0}")
+	return strings.TrimSuffix(strings.TrimPrefix(s.own.names[0], "{tilefence:plan:"), ":0}")
 }
 
 // Mutant makes the store call the functions of another library, with an error in it, and returns that library. Each
 // pair of edits is a text of the sources and what it becomes.
 func (s *Store) Mutant(name string, edits ...string) string {
-	s.function = name
+	s.own.function = name
 	text := strings.NewReplacer("tilefence_plan_", name+"_").Replace(library.Text)
 	for i := 0; i < len(edits); i += 2 {
 		if strings.Count(text, edits[i]) != 1 {
@@ -27,11 +27,11 @@ func (s *Store) Mutant(name string, edits ...string) string {
 }
 
 // Key is one key of a shard.
-func (s *Store) Key(shard int) string { return s.requests(shard)[0] }
+func (s *Store) Key(shard int) string { return s.own.requests(shard)[0] }
 
 // ServerTime is the processor time that the server, which is no cluster, has used so far.
 func (s *Store) ServerTime(tb testing.TB) (used time.Duration) {
-	info, err := s.client.Info(tb.Context(), "cpu").Result()
+	info, err := s.own.client.Info(tb.Context(), "cpu").Result()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -28,11 +28,11 @@ var library = redislib.New(libraryName, revision, "tilefence_plan_revision_v1", 
 //
 // Errors: a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used, and why; a
 // *fence.StoreError one that could not be asked.
-func (s *Store) Load(ctx context.Context) error { return library.LoadOnAll(ctx, s.client, needs) }
+func (s *Store) Load(ctx context.Context) error { return library.LoadOnAll(ctx, s.own.client, needs) }
 
 // Check implements fence.Checker with what Load checks.
 func (s *Store) Check(ctx context.Context) []error {
-	return library.Check(ctx, s.client, needs, &s.checks)
+	return library.Check(ctx, s.own.client, needs, &s.own.checks)
 }
 
 var needs = redislib.Needs{Evicted: "requests and usage events"}
@@ -46,7 +46,7 @@ type call struct {
 
 // do makes calls in one shard, in one pipeline, and loads the library where it is missing. Each has its reply or its
 // error.
-func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
+func (s *store) do(ctx context.Context, calls []call) []*redis.Cmd {
 	sent := s.send(ctx, calls)
 	if !redislib.Missing(sent[0].Err()) {
 		return sent
@@ -64,7 +64,7 @@ func (s *Store) do(ctx context.Context, calls []call) []*redis.Cmd {
 	return sent
 }
 
-func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
+func (s *store) send(ctx context.Context, calls []call) []*redis.Cmd {
 	sent := make([]*redis.Cmd, len(calls))
 	for i, c := range calls {
 		version := "_v1"
@@ -86,6 +86,6 @@ func (s *Store) send(ctx context.Context, calls []call) []*redis.Cmd {
 }
 
 // invoke makes one call. The reply is what comes after 'ok'.
-func (s *Store) invoke(ctx context.Context, op string, c call) (reply, error) {
+func (s *store) invoke(ctx context.Context, op string, c call) (reply, error) {
 	return read(op, 0, &c, s.do(ctx, []call{c})[0])
 }

@@ -53,8 +53,14 @@ import (
 // shards is part of the wire contract: every process deals tiles in the same way.
 const shards = 8
 
-// Store implements plan.Store on Redis.
+// Store keeps plans on Redis. Its methods may be called from any goroutine.
 type Store struct {
+	plan.Store
+	own *store
+}
+
+// store implements plan.Store.
+type store struct {
 	client   redis.UniversalClient
 	names    [shards]string // what the keys of each shard begin with
 	function string         // what the functions' names begin with
@@ -75,15 +81,13 @@ type Config struct {
 var validName = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 
 var (
-	_ plan.Store    = (*Store)(nil)
-	_ fence.Checker = (*Store)(nil)
-
+	_ fence.Checker     = (*Store)(nil)
 	_ fence.WorldKeeper = (*Store)(nil)
 )
 
 // EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
 func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
-	return redislib.EnterWorld(ctx, s.client, s.world, w)
+	return redislib.EnterWorld(ctx, s.own.client, s.own.world, w)
 }
 
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to close. The client
@@ -101,20 +105,20 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	if c.Name != "" {
 		c.Name += ":"
 	}
-	s := &Store{client: client, function: "tilefence_plan", world: c.World}
+	s := &store{client: client, function: "tilefence_plan", world: c.World}
 	for i := range s.names {
 		s.names[i] = c.World.Key("{tilefence:plan:" + c.Name + strconv.Itoa(i) + "}")
 	}
-	return s, nil
+	return &Store{Store: s, own: s}, nil
 }
 
-func (s *Store) requests(shard int) []string { return []string{s.names[shard] + ":requests"} }
+func (s *store) requests(shard int) []string { return []string{s.names[shard] + ":requests"} }
 
 // Shards implements plan.Store.
-func (s *Store) Shards() int { return shards }
+func (s *store) Shards() int { return shards }
 
 // Turn implements plan.Store.
-func (s *Store) Turn(ctx context.Context, shard int, turns []plan.Turn) []plan.TurnReply {
+func (s *store) Turn(ctx context.Context, shard int, turns []plan.Turn) []plan.TurnReply {
 	replies := make([]plan.TurnReply, len(turns))
 	calls := make([]call, len(turns))
 	for i := range turns {
@@ -156,7 +160,7 @@ func turnCall(name string, t *plan.Turn) call {
 }
 
 // Claim implements plan.Store.
-func (s *Store) Claim(ctx context.Context, shard int, c plan.Claim) (plan.Claimed, error) {
+func (s *store) Claim(ctx context.Context, shard int, c plan.Claim) (plan.Claimed, error) {
 	background := "0"
 	if c.Background {
 		background = "1"
@@ -171,7 +175,7 @@ func (s *Store) Claim(ctx context.Context, shard int, c plan.Claim) (plan.Claime
 }
 
 // Renew implements plan.Store.
-func (s *Store) Renew(
+func (s *store) Renew(
 	ctx context.Context, shard int, worker string, lease time.Duration, claims []plan.Held,
 ) (lost []string, err error) {
 	args := []any{worker, ms(lease)}
@@ -190,7 +194,7 @@ func (s *Store) Renew(
 }
 
 // Finish implements plan.Store.
-func (s *Store) Finish(ctx context.Context, shard int, worker string, ends []plan.End) ([]bool, error) {
+func (s *store) Finish(ctx context.Context, shard int, worker string, ends []plan.End) ([]bool, error) {
 	args := make([]any, 0, 1+12*len(ends))
 	args = append(args, worker)
 	for i := range ends {
@@ -215,7 +219,7 @@ func (s *Store) Finish(ctx context.Context, shard int, worker string, ends []pla
 const resubscribeAfter = time.Second
 
 // Wake implements plan.Store. It holds one connection for each shard.
-func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
+func (s *store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
 	var all sync.WaitGroup
 	for shard := range shards {
 		all.Go(func() {
@@ -230,7 +234,7 @@ func (s *Store) Wake(ctx context.Context, heard func(int, plan.Tier)) error {
 }
 
 // listen hears one shard's channel until ctx ends or the subscription is lost.
-func (s *Store) listen(ctx context.Context, shard int, heard func(int, plan.Tier)) {
+func (s *store) listen(ctx context.Context, shard int, heard func(int, plan.Tier)) {
 	sub := s.client.SSubscribe(ctx, s.names[shard]+":wake")
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // or it would wait for the next message
@@ -253,7 +257,7 @@ func (s *Store) listen(ctx context.Context, shard int, heard func(int, plan.Tier
 }
 
 // Usage implements plan.Store.
-func (s *Store) Usage(ctx context.Context, shard int, after string, limit int) ([]plan.UsageEvent, error) {
+func (s *store) Usage(ctx context.Context, shard int, after string, limit int) ([]plan.UsageEvent, error) {
 	r, err := s.invoke(ctx, "usage", call{function: "usage", keys: []string{s.names[shard] + ":usage"},
 		args: []any{after, limit}})
 	if err != nil {
@@ -271,7 +275,7 @@ func (s *Store) Usage(ctx context.Context, shard int, after string, limit int) (
 }
 
 // Depth implements plan.Store.
-func (s *Store) Depth(ctx context.Context, shard int) (plan.Depth, error) {
+func (s *store) Depth(ctx context.Context, shard int) (plan.Depth, error) {
 	r, err := s.invoke(ctx, "depth", call{function: "depth", keys: s.requests(shard)})
 	if err != nil {
 		return plan.Depth{}, err
@@ -282,7 +286,7 @@ func (s *Store) Depth(ctx context.Context, shard int) (plan.Depth, error) {
 }
 
 // Letters implements plan.Store.
-func (s *Store) Letters(ctx context.Context, shard int) ([]plan.Letter, error) {
+func (s *store) Letters(ctx context.Context, shard int) ([]plan.Letter, error) {
 	r, err := s.invoke(ctx, "letters", call{function: "letters", keys: s.requests(shard)})
 	if err != nil {
 		return nil, err
@@ -298,16 +302,16 @@ func (s *Store) Letters(ctx context.Context, shard int) ([]plan.Letter, error) {
 }
 
 // Replay implements plan.Store.
-func (s *Store) Replay(ctx context.Context, shard int, id string) error {
+func (s *store) Replay(ctx context.Context, shard int, id string) error {
 	return s.letter(ctx, shard, id, "replay")
 }
 
 // Drop implements plan.Store.
-func (s *Store) Drop(ctx context.Context, shard int, id string) error {
+func (s *store) Drop(ctx context.Context, shard int, id string) error {
 	return s.letter(ctx, shard, id, "drop")
 }
 
-func (s *Store) letter(ctx context.Context, shard int, id, what string) error {
+func (s *store) letter(ctx context.Context, shard int, id, what string) error {
 	_, err := s.invoke(ctx, what, call{function: "letter", keys: s.requests(shard), args: []any{id, what}})
 	if code, ok := errors.AsType[*codeError](err); ok {
 		switch code.code {
