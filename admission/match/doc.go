@@ -65,7 +65,7 @@
 //	what fails                                  what happens                                       after
 //	worker dies with a claim                    its tickets wait again                             lease + period
 //	worker dies with a recorded match           a supervisor finishes the match                    lease + period
-//	worker is paused past its lease             as if it died; its calls then get a *StaleError    lease + period
+//	worker is paused past its lease             as if it died; its calls then get ErrStale         lease + period
 //	supervisor dies                             another does its work                              its period
 //	answer of Allocate or Publish is lost       it is asked again, under the same match ID         at once
 //	no tile has free seats                      the match is dissolved; Why says so                at once

@@ -11,7 +11,7 @@ import (
 // Backfills are served first, those that have waited longest before others. No player is in two matches, or twice in
 // one: of tickets that have a player in common the one that has waited longest is looked at. The matches have no
 // ID yet. It is a pure function of its arguments. Errors: a *fence.ArgumentError for rules that cannot be kept;
-// *LineupErrors, joined, for groups of the Strategy that were refused, with the matches of the others.
+// *DeniedErrors, joined, for groups of the Strategy that were refused, with the matches of the others.
 func Form(q Queue, tickets []Candidate) ([]Match, []Unmatched, error) {
 	q, err := q.checked()
 	if err != nil {
@@ -100,19 +100,20 @@ func formAlike(q Queue, tickets []Candidate) (matches []Match, left []Candidate,
 	return matches, left, refused
 }
 
-// assemble makes a match of a group, and marks its tickets as used. Errors: a *LineupError if it breaks the rules.
+// assemble makes a match of a group, and marks its tickets as used. Errors: ErrLineup if it breaks the rules.
 func assemble(q Queue, sorted []Candidate, group []int, used []bool) (Match, error) {
 	line := newLineup(q)
 	m := Match{Queue: q.Name}
 	taken := make(map[int]bool, len(group))
 	refuse := func(detail string) (Match, error) {
-		e := &LineupError{Queue: q.Name, Group: slices.Clone(group), Detail: detail}
+		var tickets []string
 		for _, i := range group {
 			if i >= 0 && i < len(sorted) {
-				e.Tickets = append(e.Tickets, sorted[i].ID)
+				tickets = append(tickets, sorted[i].ID)
 			}
 		}
-		return Match{}, e
+		return Match{}, &DeniedError{ErrLineup,
+			fmt.Sprintf("queue %s: the group %v of tickets %v: %s", q.Name, group, tickets, detail)}
 	}
 	for _, i := range group {
 		switch {

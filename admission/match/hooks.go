@@ -5,11 +5,11 @@ import "time"
 // Hooks are called as things happen, for metrics. Any may be nil. They run on the goroutine of the worker or
 // supervisor, at the same time from several, and must not block.
 type Hooks struct {
-	Looked    func(LookInfo)    // a worker has compared a claim
-	Finished  func(FinishInfo)  // a match was allocated and published, or dissolved
-	Reclaimed func(ReclaimInfo) // a supervisor has looked at a shard
-	Failed    func(FailInfo)    // a call of the store or the allocator failed; it is tried again
-	Stale     func(StaleError)  // a worker was presumed dead; it goes on under a new epoch
+	Looked    func(LookInfo)     // a worker has compared a claim
+	Finished  func(FinishInfo)   // a match was allocated and published, or dissolved
+	Reclaimed func(ReclaimInfo)  // a supervisor has looked at a shard
+	Failed    func(FailInfo)     // a call of the store or the allocator failed; it is tried again
+	Stale     func(shard string) // a worker was presumed dead; it goes on under a new epoch
 }
 
 // LookInfo describes one claim of a worker.

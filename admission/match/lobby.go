@@ -3,6 +3,7 @@ package match
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ func NewLobby(store Store, queues ...Queue) (*Lobby, error) {
 
 // Enqueue creates a ticket. When it returns nil the ticket can be read, and a repeated call with the same ticket
 // returns it as it is. After a *fence.StoreError it is not known whether the ticket exists: call again with the same
-// ticket. Other errors: a *ReusedError; an *OpenError, if a player of it has an open ticket; a *CrowdedError, if the
+// ticket. Other errors: ErrReused; an *OpenError, if a player of it has an open ticket; ErrCrowded, if the
 // queue has no room for it; a *fence.ArgumentError for a ticket that the queue could never match.
 func (l *Lobby) Enqueue(ctx context.Context, queue string, t Ticket) (Status, error) {
 	q, err := l.queue(queue)
@@ -59,7 +60,7 @@ func (l *Lobby) Enqueue(ctx context.Context, queue string, t Ticket) (Status, er
 	return l.enqueue(ctx, q, homes[0], t)
 }
 
-// Status reads a ticket. Status.Why explains why it was not matched. Errors: an *UnknownError, a *fence.StoreError, a
+// Status reads a ticket. Status.Why explains why it was not matched. Errors: ErrUnknown, a *fence.StoreError, a
 // *fence.ArgumentError for a queue that the lobby does not have.
 func (l *Lobby) Status(ctx context.Context, queue, ticket string) (Status, error) {
 	return l.find(queue, ticket, func(shard string) (Status, error) { return l.store.Status(ctx, shard, ticket) })
@@ -147,8 +148,8 @@ const (
 // tickets of a shard share one subscription. Errors: as Status, of the first read; later failures are tried again.
 //
 // A ticket has four followers for each of its players, less if the lobby has some 16,000 in all, and at least one. One
-// that is too many takes the place of the ticket's oldest, whose Watch returns a *CrowdedError: a player who comes back
-// is not kept out by a connection that is dead. If the lobby has no place left the error is a *CrowdedError too.
+// that is too many takes the place of the ticket's oldest, whose Watch returns ErrCrowded: a player who comes back
+// is not kept out by a connection that is dead. If the lobby has no place left the error is ErrCrowded too.
 func (l *Lobby) Watch(ctx context.Context, queue, ticket string, f func(Status) bool) error {
 	s, err := l.Status(ctx, queue, ticket)
 	if err != nil {
@@ -177,7 +178,7 @@ func (l *Lobby) Watch(ctx context.Context, queue, ticket string, f func(Status) 
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-me.replaced:
-			return &CrowdedError{What: "followers of ticket " + ticket, Have: me.limit + 1, Limit: me.limit}
+			return &DeniedError{ErrCrowded, fmt.Sprintf("followers of ticket %s: the limit is %d", ticket, me.limit)}
 		case <-me.notices:
 		case <-tick.C:
 		}
@@ -213,7 +214,7 @@ func (l *Lobby) follow(shard, ticket string, most int) (*follower, error) {
 		}
 	}
 	if l.count >= maxFollowers {
-		return nil, &CrowdedError{What: "followers", Have: l.count, Limit: maxFollowers}
+		return nil, &DeniedError{ErrCrowded, fmt.Sprintf("followers: %d, the limit is %d", l.count, maxFollowers)}
 	}
 	if f == nil {
 		ctx, cancel := context.WithCancel(context.Background())

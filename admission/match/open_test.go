@@ -98,10 +98,7 @@ func TestAStrategyIsNotBelieved(t *testing.T) {
 	require.Len(t, matches, 1)
 	require.Len(t, unmatched, 2)
 	all := err.(interface{ Unwrap() []error }).Unwrap()
-	var refused *match.LineupError
-	require.ErrorAs(t, all[len(all)-1], &refused)
-	require.Equal(t, "q", refused.Queue)
-	require.Equal(t, []string{"a", "b", "c"}, refused.Tickets)
+	require.ErrorContains(t, all[len(all)-1], "queue q: the group [0 1 2] of tickets [a b c]")
 	for _, why := range []string{"9 is none of the 4 tickets", "ticket a is in a match already", "too few players"} {
 		require.ErrorContains(t, err, why)
 	}
@@ -157,9 +154,8 @@ func TestFollowersAreBounded(t *testing.T) {
 			synctest.Wait()
 		}
 		require.EqualValues(t, 4, following.Load())
-		var crowded *match.CrowdedError
-		require.ErrorAs(t, *last.Load(), &crowded)
-		require.Equal(t, match.CrowdedError{What: "followers of ticket a", Have: 5, Limit: 4}, *crowded)
+		require.ErrorIs(t, *last.Load(), match.ErrCrowded)
+		require.ErrorContains(t, *last.Load(), "followers of ticket a: the limit is 4")
 		seen := make(chan match.State, 8)
 		all.Go(func() {
 			_ = l.Watch(ctx, "q", "b", func(s match.Status) bool { seen <- s.State; return true })

@@ -90,16 +90,16 @@ type Backend interface {
 // is one atomic step, by the store's own clock, and may be repeated after an unknown outcome. Errors: a
 // *fence.StoreError or a *fence.ArgumentError, and those that methods name.
 type Seats interface {
-	// Offer says that a tile serves, for ttl. Errors: *StaleOfferError.
+	// Offer says that a tile serves, for ttl. Errors: ErrStaleOffer.
 	Offer(ctx context.Context, pool string, o Offer, ttl time.Duration) (Load, error)
 	// Withdraw ends a tile's offer and frees all of its seats: the battle is over. Seats that are held
-	// lapse at once. Errors: *StaleOfferError.
+	// lapse at once. Errors: ErrStaleOffer.
 	Withdraw(ctx context.Context, pool string, tile fence.TileID, e fence.Epoch) error
 	// Allocate holds seats for matches, each on one tile that serves: the fullest that has room. The result has one
 	// answer for each. A match that was placed gets the first answer again for at least a day, also when its seats
-	// have gone back. Allocation.Err: *NoSeatError.
+	// have gone back. Allocation.Err: ErrNoSeat.
 	Allocate(ctx context.Context, pool string, orders []Order, hold time.Duration) ([]Allocation, error)
-	// Take says that a ticket's players have come: its seats do not lapse any more. Errors: *LapsedError.
+	// Take says that a ticket's players have come: its seats do not lapse any more. Errors: ErrLapsed.
 	Take(ctx context.Context, pool, match, ticket string) error
 	// Free gives seats back, held or taken: the players have left. It is ignored if the ticket has none.
 	Free(ctx context.Context, pool, match, ticket string) error

@@ -6,7 +6,7 @@ import (
 )
 
 // Epoch is the fencing token of a worker in one shard. The store gives it with the worker's first claim; it only
-// rises. When the worker is presumed dead its epoch is, too, and whatever carries it is refused with a *StaleError.
+// rises. When the worker is presumed dead its epoch is, too, and whatever carries it is refused with ErrStale.
 type Epoch uint64
 
 // Store is the back-end interface: it keeps the tickets of each shard. Each method is one atomic step in one shard, by
@@ -16,8 +16,8 @@ type Epoch uint64
 // store could not be asked or its answer was lost; those that methods name; a *fence.ArgumentError.
 type Store interface {
 	// Enqueue adds a ticket to the back of the queue. A ticket that is there already, the same one, is returned as
-	// it is; another one with its ID gives a *ReusedError. It can be read at once. Other errors: an *OpenError for a
-	// player who has an open ticket in the shard; a *CrowdedError.
+	// it is; another one with its ID gives ErrReused. It can be read at once. Other errors: an *OpenError for a
+	// player who has an open ticket in the shard; ErrCrowded.
 	//
 	// A ticket is open until it is Cancelled or TimedOut; if it was Seated, until Assignment.TakeBy; if it was
 	// cancelled after it was matched, until the TakeBy of that match, or until that is dissolved.
@@ -28,10 +28,10 @@ type Store interface {
 	// Open returns the open ticket that a player has in the shard, or "" for none, and until when it is open at the
 	// latest, or zero.
 	Open(ctx context.Context, shard, player string) (ticket string, until time.Time, err error)
-	// Status reads a ticket. Errors: *UnknownError.
+	// Status reads a ticket. Errors: ErrUnknown.
 	Status(ctx context.Context, shard, ticket string) (Status, error)
 	// Cancel ends a ticket, whatever its state, and returns it. The state is then Cancelled, or TimedOut if it was.
-	// Errors: *UnknownError.
+	// Errors: ErrUnknown.
 	Cancel(ctx context.Context, shard, ticket string) (Status, error)
 	// List returns up to limit tickets that wait or are claimed, those that wait longest first.
 	List(ctx context.Context, shard string, limit int) ([]Status, error)
@@ -42,21 +42,21 @@ type Store interface {
 	// that wait, after it has ended those past their deadline: in bands of neighbours by rating around those that have
 	// waited longest unseen and those that were looked at longest ago. It renews the worker's lease.
 	Claim(ctx context.Context, shard string, c Claim) (Holding, error)
-	// Heartbeat renews a worker's lease, and with it all of its claims. Errors: *StaleError.
+	// Heartbeat renews a worker's lease, and with it all of its claims. Errors: ErrStale.
 	Heartbeat(ctx context.Context, shard string, e Epoch, lease time.Duration) error
 	// Record makes matches of claimed tickets: the match is stored, and its tickets leave the claim, in one step.
-	// The result has an error for each match: nil, or a *GoneError if a ticket of it is not in the claim any more,
-	// for instance because it was cancelled. A match that was recorded before stays as it is. Errors: *StaleError,
+	// The result has an error for each match: nil, or ErrGone if a ticket of it is not in the claim any more,
+	// for instance because it was cancelled. A match that was recorded before stays as it is. Errors: ErrStale,
 	// and then nothing was recorded.
 	Record(ctx context.Context, shard string, e Epoch, matches []Match) ([]error, error)
 	// Release gives tickets of a claim back to the queue; those that are not in the claim any more are ignored.
-	// It returns the shard's count of arrivals (Holding.Arrivals). Errors: *StaleError.
+	// It returns the shard's count of arrivals (Holding.Arrivals). Errors: ErrStale.
 	Release(ctx context.Context, shard string, e Epoch, tickets []Unmatched) (arrivals uint64, err error)
 	// Leave ends a worker's epoch. What it still holds goes back to the queue with the next Reclaim.
 	Leave(ctx context.Context, shard string, e Epoch) error
 
 	// Publish gives recorded matches their assignment: their tickets are Seated. The result has an error for each:
-	// nil, also if the match was published before, or a *GoneError if it was dissolved.
+	// nil, also if the match was published before, or ErrGone if it was dissolved.
 	Publish(ctx context.Context, shard string, assignments []Assignment) ([]error, error)
 	// Dissolve ends a recorded match that has no assignment: its tickets have their places in the queue again, and
 	// say why. It is ignored if the match is published or dissolved.

@@ -14,7 +14,7 @@ type Strategy interface {
 	// Form returns groups of indexes into tickets, in the order in which their tickets are put on teams. The tickets
 	// are sorted by rating, agree on Queue.Same, have no player in common, and contain no backfill. A group that does
 	// not fit the queue's sizes, teams or roles, or that has a ticket of an earlier group, is refused with a
-	// *LineupError, which a Worker reports to Hooks.Failed, and its tickets wait.
+	// ErrLineup, which a Worker reports to Hooks.Failed, and its tickets wait.
 	Form(q Queue, tickets []Candidate) [][]int
 }
 

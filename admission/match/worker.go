@@ -171,9 +171,9 @@ func (b *bench) heartbeats(ctx context.Context) {
 
 // lost reports a failed call; a stale epoch is given up.
 func (b *bench) lost(op string, e Epoch, err error) {
-	if stale, ok := errors.AsType[*StaleError](err); ok {
+	if errors.Is(err, ErrStale) {
 		if b.epoch.CompareAndSwap(uint64(e), 0) {
-			hook.Call(b.hooks.Stale, *stale)
+			hook.Call(b.hooks.Stale, b.shard)
 			b.log.Warn("match: this worker was presumed dead; others have its tickets", "shard", b.shard, "epoch", e)
 		}
 		return

@@ -103,7 +103,7 @@ func (l *lobby) sit(ctx context.Context, value any) error {
 		return err
 	}
 	if s.Assignment == nil {
-		return &match.LapsedError{Match: s.Match, Ticket: ticket}
+		return &match.DeniedError{Err: match.ErrLapsed, What: "match " + s.Match + ", ticket " + ticket}
 	}
 	if err := l.store.Take(ctx, l.pool, s.Match, ticket); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (l *lobby) leave(ctx context.Context, s match.Status) error {
 	ticket := s.Ticket.ID
 	a := l.census.Rise(ticket)
 	if a == nil {
-		return &match.LapsedError{Match: "unknown", Ticket: ticket}
+		return &match.DeniedError{Err: match.ErrLapsed, What: "ticket " + ticket}
 	}
 	err := l.store.Free(ctx, l.pool, a.Match, ticket)
 	if err == nil {

@@ -158,10 +158,8 @@ func leaseEnded(s scene) {
 	require.Len(s, other.Tickets, 4)
 
 	// The paused worker goes on.
-	var stale *match.StaleError
 	_, err := s.Record(s.Context(), s.shard, h.Epoch, []match.Match{s.pair("m", "t0", "t1")})
-	require.ErrorAs(s, err, &stale)
-	require.Equal(s, match.StaleError{Shard: s.shard, Epoch: h.Epoch}, *stale)
+	denied(s, err, match.ErrStale, fmt.Sprintf("shard %s: epoch %d", s.shard, h.Epoch))
 	_, err = s.Release(s.Context(), s.shard, h.Epoch, []match.Unmatched{{Ticket: "t0"}})
 	require.ErrorIs(s, err, match.ErrStale)
 	require.ErrorIs(s, s.Heartbeat(s.Context(), s.shard, h.Epoch, long), match.ErrStale)
@@ -216,9 +214,7 @@ func recorded(s scene) {
 	results := s.record(h.Epoch, s.pair("m0", "t0", "t1"), s.pair("m1", "t2", "nobody"), s.pair("m2", "t4", "t5"))
 	require.NoError(s, results[0])
 	require.NoError(s, results[2])
-	var gone *match.GoneError
-	require.ErrorAs(s, results[1], &gone)
-	require.Equal(s, match.GoneError{Match: "m1", Ticket: "nobody"}, *gone)
+	denied(s, results[1], match.ErrGone, "match m1: ticket nobody")
 	require.Equal(s, match.Claimed, s.state("t2"), "what could not be recorded stays in the claim")
 	st := s.status("t0")
 	require.Equal(s, match.Matched, st.State)

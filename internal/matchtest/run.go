@@ -187,17 +187,22 @@ func readable(s scene) {
 
 	ticket.Rating++
 	_, err = s.Enqueue(s.Context(), s.shard, ticket, waits(long))
-	var reused *match.ReusedError
-	require.ErrorAs(s, err, &reused)
-	require.Equal(s, "a", reused.Ticket)
+	denied(s, err, match.ErrReused, "ticket a")
+}
+
+// denied is an error for this reason, and with these values.
+func denied(s scene, err, reason error, what string) {
+	s.Helper()
+	var e *match.DeniedError
+	require.ErrorAs(s, err, &e)
+	require.Equal(s, match.DeniedError{Err: reason, What: what}, *e)
 }
 
 func unknown(s scene) {
 	_, err := s.Status(s.Context(), s.shard, "nothing")
-	var e *match.UnknownError
-	require.ErrorAs(s, err, &e)
+	denied(s, err, match.ErrUnknown, "ticket nothing")
 	_, err = s.Cancel(s.Context(), s.shard, "nothing")
-	require.ErrorAs(s, err, &e)
+	denied(s, err, match.ErrUnknown, "ticket nothing")
 	require.Zero(s, s.depth())
 	require.Zero(s, s.reclaim())
 	require.ErrorIs(s, s.publish("nothing"), match.ErrGone)

@@ -58,9 +58,7 @@ func seatLimit(s scene) {
 	require.NoError(s, answers[0].Err)
 	require.NoError(s, answers[1].Err)
 	require.NoError(s, answers[3].Err)
-	var none *match.NoSeatError
-	require.ErrorAs(s, answers[2].Err, &none)
-	require.Equal(s, match.NoSeatError{Pool: s.pool, Match: "c", Seats: 2}, *none)
+	denied(s, answers[2].Err, match.ErrNoSeat, "match c: it needs 2 on a tile of pool "+s.pool+" that serves")
 	seen := make(map[int]bool)
 	for _, i := range []int{0, 1, 3} {
 		for _, seats := range answers[i].Assignment.Seats {
@@ -137,9 +135,7 @@ func staleOffer(s scene) {
 	s.offer(7, 10, long)
 	s.allocate(minutes, s.order("a", 4))
 	_, err := s.Offer(s.Context(), s.pool, match.Offer{Tile: 7, Epoch: 4, Contact: "old", Seats: 99}, long)
-	var stale *match.StaleOfferError
-	require.ErrorAs(s, err, &stale)
-	require.Equal(s, match.StaleOfferError{Tile: 7, Epoch: 4, Current: 5}, *stale)
+	denied(s, err, match.ErrStaleOffer, "tile "+fence.TileID(7).String()+": epoch 4, and epoch 5 offers it")
 	require.ErrorIs(s, s.Withdraw(s.Context(), s.pool, 7, 4), match.ErrStaleOffer)
 	l, err := s.Offer(s.Context(), s.pool, match.Offer{Tile: 7, Epoch: 6, Contact: "new", Seats: 10}, long)
 	require.NoError(s, err)

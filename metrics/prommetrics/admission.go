@@ -169,6 +169,6 @@ func matchHooks(m *Metrics) *match.Hooks {
 			addSome(matches.of("pending"), i.Pending)
 		},
 		Failed: func(i match.FailInfo) { failures.of(i.Op).Inc() },
-		Stale:  func(match.StaleError) { stale.Inc() },
+		Stale:  func(string) { stale.Inc() },
 	}
 }

@@ -128,7 +128,7 @@ func (h *Handler) own(r *http.Request) (who session.Identity, s match.Status, er
 	id := r.PathValue("id")
 	s, err = h.lobby.Status(r.Context(), h.queue, id)
 	if err == nil && !slices.ContainsFunc(s.Ticket.Players, func(p match.Player) bool { return p.ID == who.Actor }) {
-		err = &match.UnknownError{What: "ticket", ID: id}
+		err = &match.DeniedError{Err: match.ErrUnknown, What: "ticket " + id}
 	}
 	return who, s, err
 }

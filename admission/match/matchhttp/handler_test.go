@@ -89,7 +89,7 @@ func TestRequests(t *testing.T) {
 		},
 		Leave: func(_ context.Context, s match.Status) error {
 			left = s.Ticket.ID
-			return &match.LapsedError{Match: "unknown", Ticket: s.Ticket.ID}
+			return &match.DeniedError{Err: match.ErrLapsed, What: "ticket " + s.Ticket.ID}
 		}})
 	for _, c := range []struct {
 		method, path, token, body string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 )
 
 // busyFor is how long a worker is given to compare the few tickets that wait before another joins in.
@@ -32,7 +33,7 @@ func (s *store) Claim(ctx context.Context, name string, c match.Claim) (match.Ho
 		sh.epoch++
 		h.Epoch = sh.epoch
 	} else if _, live := sh.leases[h.Epoch]; !live {
-		return match.Holding{}, &match.StaleError{Shard: name, Epoch: c.Epoch}
+		return match.Holding{}, denied.Stale(name, c.Epoch)
 	}
 	sh.leases[h.Epoch] = now.Add(c.Lease)
 	sh.changed(sh.expire(now, c.Limit)...)
@@ -128,7 +129,7 @@ func (s *store) Heartbeat(ctx context.Context, name string, e match.Epoch, lease
 	}
 	defer unlock()
 	if _, live := sh.leases[e]; !live {
-		return &match.StaleError{Shard: name, Epoch: e}
+		return denied.Stale(name, e)
 	}
 	sh.leases[e] = time.Now().Add(lease)
 	return nil
@@ -146,7 +147,7 @@ func (s *store) Record(ctx context.Context, name string, e match.Epoch, matches 
 	defer unlock()
 	ends, live := sh.leases[e]
 	if !live {
-		return nil, &match.StaleError{Shard: name, Epoch: e}
+		return nil, denied.Stale(name, e)
 	}
 	results := make([]error, len(matches))
 	for i, m := range matches {
@@ -157,7 +158,7 @@ func (s *store) Record(ctx context.Context, name string, e match.Epoch, matches 
 			had := sh.tickets[t.ID]
 			return had == nil || had.state != match.Claimed || had.epoch != e
 		}); gone >= 0 {
-			results[i] = &match.GoneError{Match: m.ID, Ticket: m.Tickets[gone].ID}
+			results[i] = denied.Gone(m.ID, m.Tickets[gone].ID)
 			continue
 		}
 		sh.matches[m.ID] = &recorded{Match: m, due: ends}
@@ -180,7 +181,7 @@ func (s *store) Release(ctx context.Context, name string, e match.Epoch, tickets
 	}
 	defer unlock()
 	if _, live := sh.leases[e]; !live {
-		return 0, &match.StaleError{Shard: name, Epoch: e}
+		return 0, denied.Stale(name, e)
 	}
 	for _, u := range tickets {
 		if t := sh.tickets[u.Ticket]; t != nil && t.state == match.Claimed && t.epoch == e {
@@ -214,7 +215,7 @@ func (s *store) Publish(ctx context.Context, name string, assignments []match.As
 		m := sh.matches[a.Match]
 		switch {
 		case m == nil || m.dissolved:
-			results[i] = &match.GoneError{Match: a.Match}
+			results[i] = denied.Dissolved(a.Match)
 			continue
 		case m.assignment != nil:
 			continue

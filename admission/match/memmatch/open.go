@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 )
 
 // claimed is a player's open ticket.
@@ -124,13 +125,13 @@ func (sh *shard) open(source string, now time.Time) int {
 func (sh *shard) room(name, source string, e match.Entry, now time.Time) error {
 	open := int(sh.counts[match.Waiting] + sh.counts[match.Claimed] + sh.counts[match.Matched])
 	if open >= e.Room {
-		return &match.CrowdedError{What: "tickets of shard " + name, Have: open, Limit: e.Room}
+		return denied.Crowded(name, "", open, e.Room)
 	}
 	if source == "" {
 		return nil
 	}
 	if own, most := sh.open(source, now), share(e, open); own >= most {
-		return &match.CrowdedError{What: "tickets of source " + source, Have: own, Limit: most}
+		return denied.Crowded(name, source, own, most)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
 )
@@ -69,7 +70,7 @@ func (s *store) Offer(ctx context.Context, name string, o match.Offer, ttl time.
 		p.tiles[o.Tile] = t
 	}
 	if t.Epoch > o.Epoch {
-		return match.Load{}, &match.StaleOfferError{Tile: o.Tile, Epoch: o.Epoch, Current: t.Epoch}
+		return match.Load{}, denied.StaleOffer(o.Tile, o.Epoch, t.Epoch)
 	}
 	o.Info = maps.Clone(o.Info)
 	t.Offer, t.until = o, time.Now().Add(ttl)
@@ -92,7 +93,7 @@ func (s *store) Withdraw(ctx context.Context, name string, id fence.TileID, e fe
 		return nil
 	}
 	if t.Epoch > e {
-		return &match.StaleOfferError{Tile: id, Epoch: e, Current: t.Epoch}
+		return denied.StaleOffer(id, e, t.Epoch)
 	}
 	t.until, t.Epoch = time.Time{}, e
 	for _, a := range p.has {
@@ -161,7 +162,7 @@ func (s *store) Allocate(
 		}
 		t := p.choose(o.Tile, need, now)
 		if t == nil {
-			answers[i].Err = &match.NoSeatError{Pool: name, Match: o.Match, Seats: need, Tile: o.Tile}
+			answers[i].Err = denied.NoSeat(name, o)
 			continue
 		}
 		a := &allocated{shard: o.Shard, parties: make(map[string]holding), Assignment: match.Assignment{Match: o.Match,
@@ -208,7 +209,7 @@ func (s *store) Take(ctx context.Context, name, id, ticket string) error {
 	defer unlock()
 	a := p.has[id]
 	if a == nil || a.parties[ticket] != taken && (a.parties[ticket] != held || !a.TakeBy.After(time.Now())) {
-		return &match.LapsedError{Match: id, Ticket: ticket}
+		return denied.Lapsed(id, ticket)
 	}
 	a.parties[ticket] = taken
 	return nil

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/listen"
 )
@@ -158,7 +159,7 @@ func (s *store) Enqueue(
 	t.Source = ""
 	if had := sh.tickets[t.ID]; had != nil {
 		if !reflect.DeepEqual(had.Ticket, t) {
-			return match.Status{}, &match.ReusedError{Ticket: t.ID}
+			return match.Status{}, denied.Reused(t.ID)
 		}
 		return sh.status(name, had, now), nil
 	}
@@ -188,7 +189,7 @@ func (s *store) Status(ctx context.Context, name, id string) (match.Status, erro
 	defer unlock()
 	t := sh.tickets[id]
 	if t == nil {
-		return match.Status{}, &match.UnknownError{What: "ticket", ID: id}
+		return match.Status{}, denied.Unknown(id)
 	}
 	return sh.status(name, t, time.Now()), nil
 }
@@ -202,7 +203,7 @@ func (s *store) Cancel(ctx context.Context, name, id string) (match.Status, erro
 	defer unlock()
 	t := sh.tickets[id]
 	if t == nil {
-		return match.Status{}, &match.UnknownError{What: "ticket", ID: id}
+		return match.Status{}, denied.Unknown(id)
 	}
 	now := time.Now()
 	if !t.state.Terminal() {

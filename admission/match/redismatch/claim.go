@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 	"github.com/tilefence/tilefence/fence"
 )
 
@@ -15,7 +16,7 @@ import (
 func (s *store) fenced(ctx context.Context, op, shard string, e match.Epoch, args ...any) (fields, error) {
 	code, reply, err := s.call(ctx, op, Base(shard), args...)
 	if code == "stale" {
-		return nil, &match.StaleError{Shard: shard, Epoch: e}
+		return nil, denied.Stale(shard, e)
 	}
 	return reply, err
 }
@@ -81,7 +82,7 @@ func (s *store) Record(ctx context.Context, shard string, e match.Epoch, matches
 	results := make([]error, len(matches))
 	for i, m := range matches {
 		if gone := f.text(i); gone != "" {
-			results[i] = &match.GoneError{Match: m.ID, Ticket: gone}
+			results[i] = denied.Gone(m.ID, gone)
 		}
 	}
 	return results, nil
@@ -118,7 +119,7 @@ func (s *store) Publish(ctx context.Context, shard string, assignments []match.A
 	results := make([]error, len(assignments))
 	for i, a := range assignments {
 		if fields(reply).text(i) != "1" {
-			results[i] = &match.GoneError{Match: a.Match}
+			results[i] = denied.Dissolved(a.Match)
 		}
 	}
 	return results, nil

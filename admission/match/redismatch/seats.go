@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 	"github.com/tilefence/tilefence/fence"
 )
 
@@ -27,8 +28,7 @@ func (s *store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.
 	code, reply, err := s.call(ctx, "offer", poolBase(pool), o.Tile.String(), uint64(o.Epoch), o.Contact, info, o.Seats,
 		millis(ttl))
 	if code == "stale" {
-		return match.Load{}, &match.StaleOfferError{Tile: o.Tile, Epoch: o.Epoch,
-			Current: fence.Epoch(fields(reply).number(0))}
+		return match.Load{}, denied.StaleOffer(o.Tile, o.Epoch, fence.Epoch(fields(reply).number(0)))
 	}
 	if err != nil {
 		return match.Load{}, err
@@ -40,7 +40,7 @@ func (s *store) Offer(ctx context.Context, pool string, o match.Offer, ttl time.
 func (s *store) Withdraw(ctx context.Context, pool string, tile fence.TileID, e fence.Epoch) error {
 	code, reply, err := s.call(ctx, "withdraw", poolBase(pool), tile.String(), uint64(e))
 	if code == "stale" {
-		return &match.StaleOfferError{Tile: tile, Epoch: e, Current: fence.Epoch(fields(reply).number(0))}
+		return denied.StaleOffer(tile, e, fence.Epoch(fields(reply).number(0)))
 	}
 	return err
 }
@@ -75,7 +75,7 @@ func (s *store) Allocate(
 	for i, o := range orders {
 		list, placed := reply[i].([]any)
 		if !placed {
-			answers[i].Err = noSeat(pool, o)
+			answers[i].Err = denied.NoSeat(pool, o)
 			continue
 		}
 		if answers[i].Assignment, err = assignment(o.Match, list); err != nil {
@@ -83,14 +83,6 @@ func (s *store) Allocate(
 		}
 	}
 	return answers, nil
-}
-
-func noSeat(pool string, o match.Order) error {
-	e := &match.NoSeatError{Pool: pool, Match: o.Match, Tile: o.Tile}
-	for _, p := range o.Tickets {
-		e.Seats += p.Seats
-	}
-	return e
 }
 
 // assignment reads tile, epoch, contact, info and the end of the hold, then tickets and their seats.
@@ -120,7 +112,7 @@ func assignment(id string, f fields) (match.Assignment, error) {
 func (s *store) Take(ctx context.Context, pool, id, ticket string) error {
 	code, _, err := s.call(ctx, "take", poolBase(pool), id, ticket)
 	if code == "lapsed" {
-		return &match.LapsedError{Match: id, Ticket: ticket}
+		return denied.Lapsed(id, ticket)
 	}
 	return err
 }

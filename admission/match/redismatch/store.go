@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/internal/denied"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/internal/setting"
@@ -100,15 +101,11 @@ func (s *store) Enqueue(
 	f := fields(reply)
 	switch code {
 	case "reused":
-		return match.Status{}, &match.ReusedError{Ticket: t.ID}
+		return match.Status{}, denied.Reused(t.ID)
 	case "open":
 		return match.Status{}, &match.OpenError{Player: f.text(0), Ticket: f.text(1), Until: f.millis(2)}
 	case "crowded":
-		what := "tickets of shard " + shard
-		if f.text(0) != "" {
-			what = "tickets of source " + f.text(0)
-		}
-		return match.Status{}, &match.CrowdedError{What: what, Have: int(f.number(1)), Limit: int(f.number(2))}
+		return match.Status{}, denied.Crowded(shard, f.text(0), int(f.number(1)), int(f.number(2)))
 	}
 	return single(shard, t.ID, reply, err)
 }
@@ -166,7 +163,7 @@ func single(shard, ticket string, reply []any, err error) (match.Status, error) 
 	}
 	list, err := statuses(shard, reply)
 	if err == nil && len(list) == 0 {
-		err = &match.UnknownError{What: "ticket", ID: ticket}
+		err = denied.Unknown(ticket)
 	}
 	if err != nil {
 		return match.Status{}, err

@@ -121,7 +121,7 @@ func (b *Census) enter(id string, enqueue func() (match.Status, error)) (match.S
 	_, ended := b.ended[id]
 	b.mu.Unlock()
 	if ended {
-		return match.Status{}, &match.ReusedError{Ticket: id}
+		return match.Status{}, &match.DeniedError{Err: match.ErrReused, What: "ticket " + id}
 	}
 	s, err := enqueue()
 	if errors.Is(err, fence.ErrInvalidArgument) || errors.Is(err, match.ErrReused) ||
