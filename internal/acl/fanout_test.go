@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route/directory"
+	"github.com/tilefence/tilefence/fence/route/directory/redisdirectory"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/spawn"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
@@ -133,4 +135,36 @@ func TestCountingSubscribers(t *testing.T) {
 		require.Equal(t, []int{0, 0}, counts)
 	}
 	requireRefused(t, delivery.as(t, "relay"), "relay", []any{"pubsub", "shardnumsub", fence.World{}.Channel(7)})
+}
+
+// TestTheDirectoryUnderItsUser: it does all that the directory needs, and can do nothing else.
+func TestTheDirectoryUnderItsUser(t *testing.T) {
+	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
+	d := redisdirectory.New(delivery.as(t, "directory"), fence.World{})
+	actor, ready, heard := stacktest.UniqueName(t), make(chan struct{}, 1), make(chan []byte, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Listen(ctx, actor, func() { ready <- struct{}{} }, func(b []byte) { heard <- b }) }()
+	require.NoError(t, d.Place(ctx, directory.Move{Actor: actor, To: 7, At: time.Now()}))
+	_, err := d.End(ctx, actor)
+	require.NoError(t, err)
+	r, err := d.Renew(ctx, "a", actor)
+	require.NoError(t, err)
+	require.Equal(t, fence.TileID(7), r[0].Place.Tile)
+	require.NoError(t, d.Leave(ctx, "a", actor))
+	<-ready
+	listens, err := d.Post(ctx, actor, []byte("a"))
+	require.NoError(t, err)
+	require.True(t, listens)
+	<-heard
+	cancel()
+	require.NoError(t, <-done)
+	for _, command := range [][]any{{"spublish", fence.World{}.Channel(7), "forged"}, {"hgetall", "{tile:1}:owner"},
+		{"del", redisdirectory.Key(actor)}, {"zadd", redisshare.Key("bridge-x"), "9", "a"}, {"keys", "*"},
+		{"set", "a", "b"}, {"ssubscribe", fanout.HintChannel(3)}, {"script", "flush"},
+		{"eval", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "{tile:1}:owner"}} {
+		requireRefused(t, delivery.as(t, "directory"), "directory", command)
+	}
+	_, err = redisdirectory.New(delivery.as(t, "relay"), fence.World{}).Look(t.Context(), actor)
+	require.ErrorContains(t, err, "NOPERM")
 }

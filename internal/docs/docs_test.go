@@ -89,7 +89,7 @@ func TestEveryPublicPackageIsExplained(t *testing.T) {
 
 // needsServer are the back ends that only exist with a server; their examples are compiled, not run.
 var needsServer = map[string]bool{"redisfence": true, "redisstream": true, "redisfanout": true, "redisshare": true,
-	"redismatch": true, "redisviewcache": true, "redisplan": true,
+	"redismatch": true, "redisviewcache": true, "redisplan": true, "redisdirectory": true,
 	"natsfanout": true, "pgfence": true, "dynamoledger": true, "dynamocheckpoint": true}
 
 // TestLinksLeadSomewhere follows the relative links of the Markdown files.

@@ -111,6 +111,8 @@ var givenIn = map[string]map[string]string{
 		"ordinary": "tiered.OrdinaryTier", "broker": "tiered.BrokerTier"},
 	"stream/share":            {"members": "share.Members", "target": "share.Target"},
 	"stream/share/redisshare": {"target": "share.Target"},
+	"internal/directorytest":  {"newBackend": "func(*testing.T) directorytest.Backend"},
+	"fence/route/directory":   {"handler": "interface { EndActor(string) int; Tell(string, []byte) int }"},
 	"internal/sharetest":      {"newBackend": "func(*testing.T) sharetest.Backend"},
 	"stream/streamtest":       {"newHarness": "func(*testing.T) streamtest.Harness"},
 	"tile/plan": {

@@ -35,8 +35,8 @@ var layers = map[string]int{
 // directly or through any package of the module; drivers belong into leaf packages named for them.
 var concepts = []string{
 	root, "admission", "admission/match", "admission/match/matchhttp", "bridge", "checkpoint", "fence", "fence/route",
-	"inspect", "relay", "relay/session", "relay/viewcache", "stream", "stream/fanout", "stream/fanout/tiered",
-	"stream/share", "tile", "tile/plan", "tile/tilehost",
+	"fence/route/directory", "inspect", "relay", "relay/session", "relay/viewcache", "stream", "stream/fanout",
+	"stream/fanout/tiered", "stream/share", "tile", "tile/plan", "tile/tilehost",
 }
 
 var drivers = []string{
