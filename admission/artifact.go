@@ -82,6 +82,10 @@ type Artifact struct {
 	Attempted time.Time // begin of the last attempt
 	Resolved  time.Time // zero while open
 
+	// Why is what the tile's rules have said about the outcome: tile.Result.Why, of the call that has had the tile's
+	// answer. Not stored: an artifact that is read has none.
+	Why string
+
 	// Duplicate says that the artifact was there before the call that returned it. Not stored.
 	Duplicate bool
 }

@@ -216,6 +216,9 @@ func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery,
 		if err != nil {
 			return art, d, &PendingError{Artifact: art, Err: err}
 		}
+		if got.Outcome == d.Outcome {
+			got.Why = d.Why
+		}
 		return got, d, nil
 	case d.unknown:
 	case d.movedTwice():

@@ -88,9 +88,11 @@ func play(id string) admission.Action {
 func TestActIsAppliedOnceAndAnsweredForEver(t *testing.T) {
 	r := newRig(t, nil)
 	r.credit("ann", 2)
+	r.world.why = "a hit"
 	first, err := r.gate.Act(t.Context(), play("x"))
 	require.NoError(t, err)
 	assert.Equal(t, stream.Applied, first.Outcome)
+	assert.Equal(t, "a hit", first.Why)
 	assert.NotEmpty(t, first.AdmissionID)
 	r.world.down = true // a settled action needs no tile
 	for range 3 {
@@ -98,6 +100,7 @@ func TestActIsAppliedOnceAndAnsweredForEver(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, first.AdmissionID, again.AdmissionID)
 		assert.Equal(t, stream.Applied, again.Outcome)
+		assert.Empty(t, again.Why, "the ledger does not record it")
 	}
 	assert.Equal(t, 1, r.world.applied["x"])
 	assert.Equal(t, admission.Amount(1), r.balance("ann"))
@@ -340,9 +343,10 @@ func TestMove(t *testing.T) {
 		return nil
 	}})
 	move := tile.Intent{Tile: here, Actor: "ann", Body: []byte("north")}
-	outcome, err := r.gate.Move(t.Context(), move)
+	r.world.why = "a clear path"
+	result, err := r.gate.Move(t.Context(), move)
 	require.NoError(t, err)
-	assert.Equal(t, stream.Applied, outcome.Outcome)
+	assert.Equal(t, tile.Result{Outcome: stream.Applied, Why: "a clear path"}, result)
 
 	wall := move
 	wall.Body = []byte("wall")

@@ -22,6 +22,7 @@ type world struct {
 	outcomes map[string]stream.Outcome
 	calls    int
 	last     tile.Intent
+	why      string // said with each outcome
 
 	answers     []error // for the next calls, which are not applied; nil gives no outcome
 	loseReplies int     // of the next calls, which are applied
@@ -65,7 +66,7 @@ func (w *world) Forward(_ context.Context, contact string, in tile.Intent) (tile
 		w.loseReplies--
 		return tile.Result{}, errReset
 	}
-	return tile.Result{Outcome: o}, nil
+	return tile.Result{Outcome: o, Why: w.why}, nil
 }
 
 func (w *world) resolve(id string) stream.Outcome {

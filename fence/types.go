@@ -214,6 +214,25 @@ func IsName(s string, most int) bool {
 	return true
 }
 
+// AsName makes a text fit to be shown where a name is (IsName): it is cut to so many bytes, and "?" takes the place of
+// each character that a name may not have. An empty text stays empty.
+func AsName(s string, most int) string {
+	if s == "" || IsName(s, most) {
+		return s
+	}
+	b := make([]byte, 0, most)
+	for _, r := range s {
+		if r == utf8.RuneError || !IsName(string(r), utf8.UTFMax) {
+			r = '?'
+		}
+		if len(b)+utf8.RuneLen(r) > most {
+			break
+		}
+		b = utf8.AppendRune(b, r)
+	}
+	return string(b)
+}
+
 // unseen are the characters that show nothing: control, format (those of direction among them), private and surrogate
 // code points; separators; and letters and marks that are drawn as nothing.
 var unseen = []*unicode.RangeTable{unicode.C, unicode.Z, unicode.Other_Default_Ignorable_Code_Point,

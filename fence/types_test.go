@@ -159,5 +159,11 @@ func TestIsName(t *testing.T) {
 		"Mongolian vowel separator": "a\u180eb", "blank Braille": "\u2800", "private use": "a\ue000",
 	} {
 		assert.False(t, fence.IsName(s, 64), name)
+		if as := fence.AsName(s, 64); s != "" {
+			assert.True(t, fence.IsName(as, 64), "%s: %q", name, as)
+		}
 	}
+	assert.Empty(t, fence.AsName("", 4))
+	assert.Equal(t, "a?b?", fence.AsName("a\x00b\xffc", 4))
+	assert.Equal(t, "aö", fence.AsName("aöö", 4), "no character is cut in two")
 }

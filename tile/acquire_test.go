@@ -43,7 +43,7 @@ func word(t *testing.T, p *TileProcessor, w string) {
 	t.Helper()
 	o := p.owner
 	o.history.Tick++
-	b, err := newPending(o.next(), nil, stream.Batch{Events: [][]byte{[]byte(w)}}, nil)
+	b, err := newPending(o.next(), nil, stream.Batch{Events: [][]byte{[]byte(w)}}, &Outputs{})
 	require.NoError(t, err)
 	o.pending = b
 	require.NoError(t, o.present(t.Context()))

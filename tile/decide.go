@@ -110,22 +110,28 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	if batch.Len() == 0 && len(subs) == 0 && o.mayRest() {
 		return nil, nil
 	}
-	b, err := o.form(subs, *batch, spread(d.Outcomes, len(subs), bad))
+	if len(bad) > 0 {
+		d.Outcomes = spread(d.Outcomes, len(subs), bad, stream.Rejected)
+		d.Why = spread(d.Why, len(subs), bad, whyFailed)
+	}
+	b, err := o.form(subs, *batch, d)
 	if err == nil {
 		b.arrivals = arrivals
 	}
 	return b, err
 }
 
-// spread gives each of n intents its outcome: those of the good ones in order.
-func spread(outcomes []stream.Outcome, n int, bad map[int]bool) []stream.Outcome {
-	if len(bad) == 0 {
-		return outcomes
-	}
-	all := make([]stream.Outcome, n)
+// whyFailed is said to the sender of an intent that makes the rules fail.
+const whyFailed = "the tile's rules failed with this intent"
+
+// spread gives each of n intents what is its own: to the good ones what the rules have said of them, in order.
+func spread[T any](said []T, n int, bad map[int]bool, ofBad T) []T {
+	all := make([]T, n)
 	for i := range all {
-		if all[i] = stream.Rejected; !bad[i] && len(outcomes) > 0 {
-			all[i], outcomes = outcomes[0], outcomes[1:]
+		if bad[i] {
+			all[i] = ofBad
+		} else if len(said) > 0 {
+			all[i], said = said[0], said[1:]
 		}
 	}
 	return all
@@ -202,7 +208,7 @@ func (o *tileOwner) quiet() *pendingBatch {
 	if o.mayRest() {
 		return nil
 	}
-	b, err := o.form(nil, stream.Batch{}, nil)
+	b, err := o.form(nil, stream.Batch{}, &Outputs{})
 	if err != nil { // a batch of nothing fits
 		panic(err)
 	}

@@ -106,9 +106,9 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
 	return n, nil
 }
 
-// refusal is a refusal with as much of the reason as it may have.
+// refusal is a refusal with the reason as it may travel.
 func refusal(id stream.TransferID, reason string) stream.Refusal {
-	return stream.Refusal{ID: id, Reason: reason[:min(len(reason), stream.MaxRefusal)]}
+	return stream.Refusal{ID: id, Reason: fence.AsName(reason, stream.MaxRefusal)}
 }
 
 // items is how many things there are that may be to blame.

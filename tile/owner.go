@@ -180,9 +180,9 @@ func (o *tileOwner) confirmsNow() bool {
 }
 
 // form makes the batch of a tick. The error says that it does not fit.
-func (o *tileOwner) form(subs []submission, batch stream.Batch, outcomes []stream.Outcome) (*pendingBatch, error) {
+func (o *tileOwner) form(subs []submission, batch stream.Batch, d *Outputs) (*pendingBatch, error) {
 	batch.StateSum = o.history.StateSum()
-	b, err := newPending(o.next(), subs, batch, outcomes)
+	b, err := newPending(o.next(), subs, batch, d)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	o.moveTo(r.Position)
 	o.border.committed(&b.batch, r.Position, confirmed)
 	for i, s := range b.submissions {
-		s.answer(Result{Outcome: b.outcomes[i]}, nil)
+		s.answer(b.result(i), nil)
 	}
 	o.inbox.holds(0)
 	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))

@@ -17,6 +17,7 @@ type pendingBatch struct {
 	batch       stream.Batch
 	submissions []submission
 	outcomes    []stream.Outcome // per submission
+	why         []string         // of the first of them; see Outputs.Why
 	arrivals    int              // that are decided
 	formed      time.Time
 	resolve     time.Duration // in the game's rules, before
@@ -31,16 +32,15 @@ type pendingBatch struct {
 }
 
 // newPending makes the batch of a tick from what the rules have decided. The error says that it does not fit.
-func newPending(c fence.Commit, subs []submission, batch stream.Batch, outcomes []stream.Outcome) (*pendingBatch,
-	error) {
-	b := &pendingBatch{submissions: subs, formed: time.Now(), commit: c, batch: batch}
+func newPending(c fence.Commit, subs []submission, batch stream.Batch, d *Outputs) (*pendingBatch, error) {
+	b := &pendingBatch{submissions: subs, formed: time.Now(), commit: c, batch: batch, why: d.Why}
 	if len(subs) > 0 {
 		b.outcomes = make([]stream.Outcome, len(subs))
 	}
 	for i := range subs {
 		b.outcomes[i] = stream.Rejected
-		if i < len(outcomes) && outcomes[i].Valid() {
-			b.outcomes[i] = outcomes[i]
+		if i < len(d.Outcomes) && d.Outcomes[i].Valid() {
+			b.outcomes[i] = d.Outcomes[i]
 		}
 		if id := subs[i].intent.ActionID; id != "" {
 			b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
@@ -56,6 +56,15 @@ func newPending(c fence.Commit, subs []submission, batch stream.Batch, outcomes 
 		b.commit.Payload, b.commit.Private, err = b.batch.Encode()
 	}
 	return b, err
+}
+
+// result is what the sender of a submission gets.
+func (b *pendingBatch) result(i int) Result {
+	r := Result{Outcome: b.outcomes[i]}
+	if i < len(b.why) {
+		r.Why = fence.AsName(b.why[i], MaxWhy)
+	}
+	return r
 }
 
 // senders are the actors of its actions, by action.

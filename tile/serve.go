@@ -142,7 +142,7 @@ func (o *tileOwner) giveUp(ctx context.Context) error {
 	if failed.Call != "Resolve" || len(subs) == 0 {
 		return failed
 	}
-	b, err := newPending(c, subs, stream.Batch{}, nil)
+	b, err := newPending(c, subs, stream.Batch{}, &Outputs{})
 	if err == nil && len(b.batch.Resolutions) > 0 {
 		b.commit.Replicas = o.needed(b)
 		for range rejections {
@@ -158,7 +158,7 @@ func (o *tileOwner) giveUp(ctx context.Context) error {
 		return failed
 	}
 	for _, s := range subs {
-		s.answer(Result{Outcome: stream.Rejected}, nil)
+		s.answer(Result{Outcome: stream.Rejected, Why: whyFailed}, nil)
 	}
 	return failed
 }

@@ -41,6 +41,11 @@ type Outputs struct {
 	Events   [][]byte         // as of Resolve
 	Outcomes []stream.Outcome // one for each intent, in order
 
+	// Why says to the sender of an intent, and to nothing else, why it has its outcome: a text or a code. It is about
+	// the first of the intents, in order; "" and what is missing say nothing. What is longer than MaxWhy bytes is cut,
+	// and "?" takes the place of a character that fence.IsName does not take. See Decide.
+	Why []string
+
 	// Verdicts are about the first of the arrivals, in order. Those without one come again at the next tick, and the
 	// later ones of their tile with them.
 	Verdicts []Verdict
@@ -50,9 +55,18 @@ type Outputs struct {
 	Departures []stream.Departure
 }
 
+// Decide gives the next of the intents its outcome, and says why to its sender; "" says nothing, and costs nothing.
+func (o *Outputs) Decide(outcome stream.Outcome, why string) {
+	o.Outcomes = append(o.Outcomes, outcome)
+	if why != "" {
+		o.Why = append(o.Why, make([]string, max(0, len(o.Outcomes)-1-len(o.Why)))...)
+		o.Why = append(o.Why, why)
+	}
+}
+
 // Verdict is what becomes of an arrival. The zero value takes it.
 type Verdict struct {
-	Refused string // why it is not taken, at most 128 bytes; it goes back
+	Refused string // why it is not taken, as a text of Outputs.Why; it goes back
 }
 
 // Presentation is what a tile tells another: what has departed for it after a transfer, in order and without a gap.

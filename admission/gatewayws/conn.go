@@ -324,7 +324,7 @@ func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
 		return Answer{}, errPaidMove
 	}
 	r, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.sess.Actor(), Body: f.Body})
-	return Answer{Outcome: r.Outcome}, err
+	return Answer{Outcome: r.Outcome, Why: r.Why}, err
 }
 
 func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {

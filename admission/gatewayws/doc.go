@@ -30,6 +30,7 @@
 //	{"id":"","session":{"expires_in":600000}}
 //	{"id":"10","session":{"expires_in":600000}}
 //	{"id":"7","outcome":"applied"}
+//	{"id":"7","outcome":"fizzled","why":"the door is locked"}
 //	{"id":"8","outcome":"rejected","admission":"6f0c…","reason":"balance","at":1785585600123}
 //	{"id":"9","outcome":"redirected","admission":"6f0c…","refunded":true,"at":1785585600123}
 //	{"id":"8","error":{"code":"pending","message":"…","retryable":true}}
@@ -38,7 +39,8 @@
 // answer to refresh; nothing in it: for ever. After that time the connection is closed with status 4003; one that the
 // game ends (Handler.EndActor, EndTile) with 4004.
 //
-// An outcome is final: every retry and every ask gets the same one, with the same fields, for admission.MinRetention
+// why is what the game's rules say about the outcome (tile.Result), to this client alone, and once. An outcome is
+// final: every retry and every ask gets the same one, with the same fields but for why, for admission.MinRetention
 // (24 h) at least. at is when the ledger recorded it, in milliseconds since 1970. An error that is retryable means:
 // send the same frame again, with the same action, after retry_after milliseconds if that is there.
 //

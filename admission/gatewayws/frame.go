@@ -41,6 +41,7 @@ const kindRefresh admission.Kind = "refresh"
 type answerFrame struct {
 	ID        string                `json:"id"`
 	Outcome   string                `json:"outcome,omitempty"`
+	Why       string                `json:"why,omitempty"`
 	Admission admission.AdmissionID `json:"admission,omitempty"`
 	Reason    string                `json:"reason,omitempty"`
 	Refunded  bool                  `json:"refunded,omitempty"`
@@ -123,6 +124,7 @@ func idOf(b []byte) string {
 // Answer is the outcome of an intent.
 type Answer struct {
 	Outcome stream.Outcome // final
+	Why     string         // what the game's rules say about it, at most tile.MaxWhy bytes; see tile.Result.Why
 
 	// Of actions only:
 	Admission admission.AdmissionID // the ledger's own name of the action
@@ -135,14 +137,15 @@ type Answer struct {
 
 // answerOf is the answer about an action that has an outcome.
 func answerOf(a admission.Artifact) Answer {
-	return Answer{Outcome: a.Outcome, Admission: a.AdmissionID, Reason: a.Reason, Refunded: a.Refunded, At: a.Resolved}
+	return Answer{Outcome: a.Outcome, Why: a.Why, Admission: a.AdmissionID, Reason: a.Reason, Refunded: a.Refunded,
+		At: a.Resolved}
 }
 
 func (a Answer) frame(id string) answerFrame {
 	if a.session != nil {
 		return answerFrame{ID: id, Session: a.session}
 	}
-	f := answerFrame{ID: id, Outcome: a.Outcome.String(), Admission: a.Admission, Reason: a.Reason.String(),
+	f := answerFrame{ID: id, Outcome: a.Outcome.String(), Why: a.Why, Admission: a.Admission, Reason: a.Reason.String(),
 		Refunded: a.Refunded}
 	if !a.At.IsZero() {
 		f.At = a.At.UnixMilli()
@@ -175,7 +178,7 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 	if f.Session != nil {
 		return f.ID, Answer{session: f.Session}, nil
 	}
-	a = Answer{Admission: f.Admission, Refunded: f.Refunded}
+	a = Answer{Why: f.Why, Admission: f.Admission, Refunded: f.Refunded}
 	if f.At > 0 {
 		a.At = time.UnixMilli(f.At).UTC()
 	}

@@ -68,7 +68,7 @@ func TestWhatPlayersSendIsReadFast(t *testing.T) {
 	}
 	for _, a := range []gatewayws.Answer{{Outcome: stream.Applied}, {Outcome: stream.Fizzled, Admission: "6f0c"},
 		{Outcome: stream.Rejected, Reason: admission.ReasonBalance}, {Outcome: stream.Applied, Refunded: true},
-		{Outcome: stream.Applied, At: time.UnixMilli(7)}, {}} {
+		{Outcome: stream.Applied, At: time.UnixMilli(7)}, {Outcome: stream.Fizzled, Why: "<far>"}, {}} {
 		for _, id := range []string{"7", `"<ö>`} {
 			got, want := gatewayws.AppendAnswer(id, a)
 			require.Equal(t, want, got)
@@ -87,9 +87,10 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	actors := make(chan string, 1)
 	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (tile.Result, error) {
 		actors <- in.Actor
-		return tile.Result{Outcome: stream.Applied}, nil
+		return tile.Result{Outcome: stream.Applied, Why: "a clear path"}, nil
 	}}, nil)
-	assert.JSONEq(t, `{"id":"7","outcome":"applied"}`, exchange(t, raw(t, url), websocket.MessageText, frame))
+	want := `{"id":"7","outcome":"applied","why":"a clear path"}`
+	assert.JSONEq(t, want, exchange(t, raw(t, url), websocket.MessageText, frame))
 	assert.Equal(t, "ann", <-actors, "the authenticated one")
 }
 
@@ -109,11 +110,12 @@ func TestMalformedFramesSayWhatToDo(t *testing.T) {
 }
 
 func TestDecodeAnswer(t *testing.T) {
-	frame := `{"id":"8","outcome":"rejected","admission":"6f0c","reason":"balance","new":1}`
+	frame := `{"id":"8","outcome":"rejected","why":"poor","admission":"6f0c","reason":"balance","new":1}`
 	id, a, err := gatewayws.DecodeAnswer([]byte(frame))
 	require.NoError(t, err)
 	assert.Equal(t, "8", id)
-	assert.Equal(t, gatewayws.Answer{Outcome: stream.Rejected, Admission: "6f0c", Reason: admission.ReasonBalance}, a)
+	assert.Equal(t, gatewayws.Answer{Outcome: stream.Rejected, Why: "poor", Admission: "6f0c",
+		Reason: admission.ReasonBalance}, a)
 	_, a, err = gatewayws.DecodeAnswer([]byte(`{"id":"8","outcome":"rejected","reason":"of the future"}`))
 	require.NoError(t, err)
 	assert.Zero(t, a.Reason)

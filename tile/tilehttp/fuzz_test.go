@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -64,6 +65,20 @@ func FuzzIntents(f *testing.F) {
 			require.Equal(t, intents[i].intent(), again[i].intent())
 		}
 	})
+}
+
+// TestReasonsAreReadFast: an answer with a reason is in the plain form, and one that is too long is cut.
+func TestReasonsAreReadFast(t *testing.T) {
+	far := tile.Result{Outcome: stream.Fizzled, Why: "too far"}
+	message := slices.Concat([]byte(answersHead), encodeAnswer(7, far, nil),
+		[]byte(`,{"id":8,"outcome":"applied"}`), []byte(messageTail))
+	answers, plain := plainAnswers(message, nil)
+	require.True(t, plain)
+	require.Equal(t, []wireAnswer{{ID: 7, Outcome: "fizzled", Why: "too far"}, {ID: 8, Outcome: "applied"}}, answers)
+	long := wireAnswer{ID: 7, Outcome: "fizzled", Why: strings.Repeat("x", 1000) + "\n"}
+	result, err := long.decode("a:1", 7)
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat("x", tile.MaxWhy), result.Why)
 }
 
 // isPlain reports whether names need no escapes, and times no sign.

@@ -68,8 +68,8 @@ func TestIntentsAreQueued(t *testing.T) {
 		return done
 	}
 	done := forward(tile.Intent{Tile: here})
-	(<-q.queued)(tile.Result{Outcome: stream.Fizzled}, nil)
-	assert.Equal(t, result{Result: tile.Result{Outcome: stream.Fizzled}}, <-done)
+	(<-q.queued)(tile.Result{Outcome: stream.Fizzled, Why: "<the door>"}, nil)
+	assert.Equal(t, result{Result: tile.Result{Outcome: stream.Fizzled, Why: "<the door>"}}, <-done)
 	done = forward(tile.Intent{Tile: here})
 	(<-q.queued)(tile.Result{}, tile.ErrOverloaded)
 	require.ErrorIs(t, (<-done).err, tile.ErrOverloaded)

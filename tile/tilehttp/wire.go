@@ -75,6 +75,7 @@ type wireAnswers struct {
 type wireAnswer struct {
 	ID      uint64     `json:"id"`
 	Outcome string     `json:"outcome,omitempty"`
+	Why     string     `json:"why,omitempty"` // at most tile.MaxWhy bytes
 	Error   *wireError `json:"error,omitempty"`
 }
 
@@ -238,6 +239,9 @@ func plainAnswers(b []byte, answers []wireAnswer) (_ []wireAnswer, plain bool) {
 		a := wireAnswer{ID: r.Number()}
 		r.Want(`,"outcome":`)
 		a.Outcome = string(r.Text())
+		if r.Has(`,"why":`) {
+			a.Why = string(r.Text())
+		}
 		r.Want("}")
 		answers = append(answers, a)
 	}
@@ -307,7 +311,11 @@ func encodeAnswer(id uint64, r tile.Result, err error) []byte {
 		return mustEncode(wireAnswer{ID: id, Error: &e})
 	}
 	b := strconv.AppendUint(append(make([]byte, 0, 64), `{"id":`...), id, 10)
-	return append(plainjson.AppendText(append(b, `,"outcome":`...), r.Outcome.String()), '}')
+	b = plainjson.AppendText(append(b, `,"outcome":`...), r.Outcome.String())
+	if r.Why != "" {
+		b = plainjson.AppendText(append(b, `,"why":`...), r.Why)
+	}
+	return append(b, '}')
 }
 
 var errNoOutcome = errors.New("the tile gave no outcome")
@@ -358,7 +366,7 @@ func (a *wireAnswer) decode(contact string, id fence.TileID) (tile.Result, error
 	outcome, cause := stream.ParseOutcome(a.Outcome)
 	switch e := a.Error; {
 	case e == nil && cause == nil:
-		return tile.Result{Outcome: outcome}, nil
+		return tile.Result{Outcome: outcome, Why: fence.AsName(a.Why, tile.MaxWhy)}, nil
 	case e == nil || a.Outcome != "":
 		cause = errNotOurs
 	case e.Code == codeRedirect:

@@ -26,7 +26,7 @@ let gateway, intents, number = 0;
 (function connect() {
   gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
   gateway.onclose = ({ reason }) => { say(reason || "the gateway is gone"); setTimeout(connect, 1000); };
-  gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.outcome ?? a.error.message); };
+  gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.error?.message ?? (a.why ? `${a.outcome}: ${a.why}` : a.outcome)); };
   intents = endSilent(gateway, answered);
 })();
 document.querySelector("button").onclick = () => {
