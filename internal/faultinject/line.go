@@ -173,14 +173,21 @@ func (w *workers) Leave(ctx context.Context, group, member string) error {
 // Listener is a listener whose connections can be broken. All methods may be called from any goroutine.
 type Listener struct {
 	net.Listener
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	killed chan struct{} // closed by Close; nil: it was not killed
 }
 
 // Accept implements net.Listener.
 func (c *Listener) Accept() (net.Conn, error) {
 	accepted, err := c.Listener.Accept()
 	if err != nil {
+		c.mu.Lock()
+		killed := c.killed
+		c.mu.Unlock()
+		if killed != nil {
+			<-killed
+		}
 		return nil, err
 	}
 	remembered := &conn{accepted, c}
@@ -204,10 +211,27 @@ func (c *Listener) Cut() {
 	}
 }
 
-// Kill closes the listener and every connection, as the kernel does when a process dies.
+// Kill closes the listener and every connection, as the kernel does when a process dies. In a process that is dead
+// Accept does not return: it does so after Close.
 func (c *Listener) Kill() {
+	c.mu.Lock()
+	c.killed = make(chan struct{})
+	c.mu.Unlock()
 	_ = c.Listener.Close()
 	c.Cut()
+}
+
+// Close implements net.Listener.
+func (c *Listener) Close() error {
+	c.mu.Lock()
+	killed := c.killed
+	c.killed = nil
+	c.mu.Unlock()
+	if killed != nil {
+		close(killed)
+		return nil
+	}
+	return c.Listener.Close()
 }
 
 // conn is a connection that is forgotten when it is closed.
