@@ -41,6 +41,8 @@ var (
 		"SIGSTOP. Its replica is promoted; what the old master says when it wakes is stale."}
 	MasterKilled = Kind{"master-killed", "master killed",
 		"kill -9. Its replica is promoted. What it had not passed on, its owners append again."}
+	OwnerAndMasterKilled = Kind{"owner-and-master-killed", "owner and master killed",
+		"kill -9 of both at once. The ticks that no replica had are lost; each ship is still in one place."}
 	ReplicaPaused = Kind{"replica-paused", "replica paused",
 		"SIGSTOP. The tiles go on, and keep in memory what it has not confirmed."}
 	ReplicaKilled = Kind{"replica-killed", "replica killed",

@@ -81,8 +81,11 @@ type Injected struct {
 
 // Where says what the fault has hit, in brackets; nothing if that is the whole of a system.
 func (i *Injected) Where() string {
-	if i.Host+i.Node == "" {
+	switch {
+	case i.Host+i.Node == "":
 		return ""
+	case i.Host != "" && i.Node != "":
+		return " (" + i.Host + " and " + i.Node + ")"
 	}
 	return " (" + i.Host + i.Node + ")" // one of them
 }

@@ -20,7 +20,8 @@ import (
 func serverFaults() []Fault {
 	return []Fault{
 		{faultinject.MasterPaused, pausing(Coordination, aMaster, 5*time.Second)},
-		{faultinject.MasterKilled, killMaster},
+		{faultinject.MasterKilled, killMaster(false)},
+		{faultinject.OwnerAndMasterKilled, killMaster(true)},
 		{faultinject.ReplicaPaused, pausing(Coordination, aReplica, 2*time.Second)},
 		{faultinject.ReplicaKilled, killing(Coordination, aReplica, 2*time.Second)},
 		{faultinject.AuthorityPaused, pausing(Authority, named("postgres"), 2*time.Second)},
@@ -69,26 +70,53 @@ func killing(system string, find finder, lasts time.Duration) choose {
 	}
 }
 
-// killMaster kills a master and starts it again when its tiles have recovered, by a replica that was promoted.
-func killMaster(ctx context.Context, r *Runner) (*Injection, error) {
-	p, tiles, err := aMaster(ctx, r)
-	if err != nil {
-		return nil, err
+// killMaster kills a master, with the owner of one of its tiles or without, and starts both again when their tiles have
+// recovered, by a replica that was promoted.
+func killMaster(owner bool) choose {
+	return func(ctx context.Context, r *Runner) (*Injection, error) {
+		p, tiles, err := aMaster(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		h := r.Owner(tiles[0])
+		if owner && h == nil {
+			return nil, ErrNotNow
+		}
+		c := r.Servers.cluster()
+		s, err := c.ShardOf(ctx, tiles[0])
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		var d faultinject.Damage
+		i := &Injection{System: Coordination, Node: p.Name(), Tiles: tiles, Settles: underWay, Lasts: patience,
+			UntilWell: true, Inject: func(context.Context) error { return c.KillMaster(&d, s, repairing) },
+			Repair: func(ctx context.Context) error {
+				defer c.Close()
+				return errors.Join(d.Repair(ctx), r.whole(ctx, Coordination))
+			}}
+		if owner {
+			i.with(r, h)
+		}
+		return i, nil
 	}
-	c := r.Servers.cluster()
-	s, err := c.ShardOf(ctx, tiles[0])
-	if err != nil {
-		c.Close()
-		return nil, err
+}
+
+// with has the injection kill a host too, before all else. The server is started again before the tiles are well: an
+// owner begins only when a replica has confirmed its epoch, and the one that was promoted may have none.
+func (i *Injection) with(r *Runner, h Host) {
+	i.Host, i.UntilWell, i.Lasts = h, false, r.between(2*time.Second, 4*time.Second)
+	for _, id := range r.served(h) {
+		if !slices.Contains(i.Tiles, id) {
+			i.Tiles = append(i.Tiles, id)
+		}
 	}
-	var d faultinject.Damage
-	return &Injection{System: Coordination, Node: p.Name(), Tiles: tiles, Settles: underWay, Lasts: patience,
-		UntilWell: true,
-		Inject:    func(context.Context) error { return c.KillMaster(&d, s, repairing) },
-		Repair: func(ctx context.Context) error {
-			defer c.Close()
-			return errors.Join(d.Repair(ctx), r.whole(ctx, Coordination))
-		}}, nil
+	inject, repair := i.Inject, i.Repair
+	i.Inject = func(ctx context.Context) error {
+		r.Kill(h)
+		return inject(ctx)
+	}
+	i.Repair = func(ctx context.Context) error { return errors.Join(repair(ctx), r.Restart(h)) }
 }
 
 // heldBy lists the tiles of which a process holds the key, and picks the process by one of them.
