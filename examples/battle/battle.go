@@ -204,6 +204,11 @@ func (d *deployment) play(ctx context.Context) (*measure.Report, error) {
 			return nil, err
 		}
 	}
+	if r.Converged {
+		if r.Census, err = f.Census(context.WithoutCancel(ctx), d.backends.Log, d.world); err != nil {
+			return nil, err
+		}
+	}
 	if d.chaos != nil && r.Converged {
 		r.Audited, err = f.Audit(context.WithoutCancel(ctx), d.backends.Ledger, energy, welcomeGift)
 	}

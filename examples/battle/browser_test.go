@@ -86,6 +86,7 @@ func TestPilotsOnThePage(t *testing.T) {
 	b.Until(`+document.getElementById("pilots-running").textContent > 0`)
 	b.Until(`document.querySelectorAll("#pilots-list li.running b").length > 0`)
 	b.Until(`+document.getElementById("pilots-applied").textContent > 0`)
+	b.Until(`+document.getElementById("n-crossings").textContent > 0`) // the ships of other bots sail to the other tile
 	_, errors := b.Noted()
 	assert.Empty(t, errors)
 	over()

@@ -37,7 +37,8 @@ func TestChaosOnServers(t *testing.T) {
 	r := checkChaos(t, 7, "-stack", "local", "-world", "two", "-chaos-every", "300ms")
 	assert.Positive(t, r.Servers["relay_shared_total"], "views are read by way of the Redis of the views")
 	servers := 0
-	for _, k := range []faultinject.Kind{faultinject.MasterPaused, faultinject.MasterKilled, faultinject.ReplicaPaused,
+	for _, k := range []faultinject.Kind{faultinject.MasterPaused, faultinject.MasterKilled,
+		faultinject.OwnerAndMasterKilled, faultinject.ReplicaPaused,
 		faultinject.ReplicaKilled, faultinject.AuthorityPaused, faultinject.AuthorityKilled, faultinject.FanoutPaused,
 		faultinject.ViewsKilled, faultinject.CoordinationLost, faultinject.FunctionsFlushed} {
 		if r.Chaos.Kinds[k.Title] != nil {
@@ -63,6 +64,9 @@ func checkChaos(t *testing.T, faults int, args ...string) measure.Report {
 	assert.GreaterOrEqual(t, r.Chaos.Faults, faults)
 	assert.True(t, r.Converged, r.Why)
 	assert.Zero(t, r.Chaos.Unrecovered)
+	require.NotNil(t, r.Census)
+	assert.NoError(t, r.Census.Err())
+	assert.Positive(t, r.Census.Crossings)
 	require.NotNil(t, r.Lobby)
 	assert.Empty(t, r.Lobby.Why)
 	if parted := r.Chaos.Kinds["owner cut off"]; parted != nil {

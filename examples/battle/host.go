@@ -18,7 +18,6 @@ import (
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
@@ -74,7 +73,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		Logger: p.logger,
 	}
 	p.metrics.TileServer(&cfg)
-	if h.TileServer, err = tilefence.NewTileServer(contact, b, newRules, &cfg); err != nil {
+	if h.TileServer, err = tilefence.NewTileServer(contact, b, p.newRules, &cfg); err != nil {
 		return nil, err
 	}
 	if !p.options.chaos { // which starts hosts again and again: the dead ones would be counted too
@@ -84,8 +83,8 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 }
 
 // newRules makes the game's rules for a tile.
-func newRules(id fence.TileID) (tile.Rules, error) {
-	ground, err := region.Of(id)
+func (p *plan) newRules(id fence.TileID) (tile.Rules, error) {
+	ground, err := game.GroundOf(id, p.world)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +128,7 @@ func (h *host) state(ctx context.Context, id fence.TileID) (players.OwnerState, 
 		status, rules := p.Status(), r.(*game.Rules)
 		s = players.OwnerState{Tile: id, State: status.State.String(), Epoch: status.Epoch, Seq: at.Seq,
 			Chain: at.Chain, Digest: rules.Digest().String(), Areas: rules.Digests(),
-			Serving: status.State == tile.Serving}
+			Serving: status.State == tile.Serving, UnderWay: status.UnderWay}
 	})
 	return s, err
 }

@@ -11,6 +11,9 @@
 // which in what order. Every battle ends with a check: each client's view must equal its owner's state, and under chaos
 // each card must have in the ledger the one outcome that its player got.
 //
+// Ships sail from tile to tile, and bots follow theirs. At the end a census of what is committed must find each ship
+// that was born in one tile: afloat, or sunk.
+//
 // Besides the bots, -lobby players come through a lobby: they ask for a match, wait, get seats on a tile, play and
 // leave; entrance.go says how to ask by hand. At the end every ticket that was created is seated, cancelled, timed out
 // or still waiting, or the battle has failed.

@@ -100,7 +100,7 @@ func panels(t *testing.T) map[string]string {
 
 func TestInspectorDecodesTheGame(t *testing.T) {
 	const id fence.TileID = 0x85283083fffffff
-	rules, err := newRules(id)
+	rules, err := (&plan{}).newRules(id)
 	require.NoError(t, err)
 	join := tile.Intent{Tile: id, Actor: "ann", Body: game.Order{Kind: game.Spawn, Cell: 1200}.Encode()}
 	events, _ := rules.Resolve(1, []tile.Intent{join})

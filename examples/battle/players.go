@@ -50,9 +50,13 @@ func (p *plan) credentials(address, actor string) (string, players.TokenFunc) {
 
 // playing is what bots of this process know of the battle, and report to.
 func (p *plan) playing(relayURL, gatewayURL string) *players.Config {
-	o := p.options
+	o, atHome := p.options, 0
+	if o.command == "" {
+		atHome = o.pilots * len(p.world) // whose planners know one tile each
+	}
 	return &players.Config{Relay: relayURL, Gateway: gatewayURL, Tick: o.tick, Seed: o.seed, DrawEvery: o.drawEvery,
-		DealLater: o.dealLater, HTTP: p.secure.Player(), Credentials: p.credentials, Owner: p.ownerState,
+		DealLater: o.dealLater, AtHome: atHome, HTTP: p.secure.Player(), Credentials: p.credentials,
+		Owner:     p.ownerState,
 		Delivered: p.meters.Tracker.Delivered, Fail: p.fail,
 		Failed:   func(ctx context.Context) bool { return failed(ctx) != nil },
 		Measures: p.meters.Players, Logger: p.logger}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/region"
 )
 
 // BotConfig holds a bot's habits. The zero value of each field means its default.
@@ -16,6 +17,7 @@ type BotConfig struct {
 	DrawEvery  fence.Tick // ticks until it draws the next card; default 12: 6 s at two ticks a second
 	Cooldown   fence.Tick // ticks between two cards; default 6
 	FirstDraw  fence.Tick // when it draws its first card; default 0: it begins with a full hand
+	Sails      float64    // how likely its next goal is in another tile, 0 to 1; default 0
 }
 
 func (c *BotConfig) withDefaults() (d BotConfig) {
@@ -37,11 +39,13 @@ type Bot struct {
 	rng    *rand.Rand
 
 	hand  int
-	drawn fence.Tick // when it last drew a card
-	ready fence.Tick // first tick of the next card
-	asked fence.Tick // first tick at which it asks for a ship again
-	asks  int        // for a ship, since it last saw one
-	home  uint16     // the cell it asks for
+	drawn fence.Tick   // when it last drew a card
+	ready fence.Tick   // first tick of the next card
+	asked fence.Tick   // first tick at which it asks for a ship again
+	asks  int          // for a ship, since it last saw one
+	home  uint16       // the cell it asks for
+	away  bool         // it follows its ship, and asks for none
+	bound region.Place // where it sails to, if it does; last, if it has
 
 	goal  uint16   // the cell it travels to
 	steps []uint16 // per cell: 1 more than the steps to the goal, or noWay where none were counted; nil at first
@@ -59,6 +63,16 @@ func NewBot(actor string, ground Ground, seed uint64, cfg *BotConfig) *Bot {
 		b.hand = 0
 	}
 	return b
+}
+
+// Follow has the bot go on in another tile, for which its ship has left, or where it may be. It may ask for a ship at
+// home alone.
+func (b *Bot) Follow(id fence.TileID, ground Ground, home bool) {
+	b.ground, b.away, b.steps, b.left, b.asks = ground, !home, nil, 0, 0
+	if b.bound.Tile == id {
+		b.home = uint16(b.bound.Cell)
+	}
+	b.bound = region.Place{}
 }
 
 // Viewport is the areas that the bot wants to see: the one that its ship is in, or will be, and those around it. It
@@ -123,7 +137,7 @@ func (b *Bot) ask(tick fence.Tick) (Order, bool) {
 	if b.asks++; b.asks > patience {
 		b.home = uint16(b.rng.IntN(b.ground.Len())) // there may be no room where it was
 	}
-	return Order{Kind: Spawn, Cell: b.home}, true
+	return Order{Kind: Spawn, Cell: b.home}, !b.away
 }
 
 // card picks a card worth its price: shelter when hurt, else a shot at the weakest ship in range.
@@ -179,8 +193,12 @@ func points(s *Ship) int { return int(s.Hull) + int(s.Shield) }
 
 // move steps towards the goal over free cells, and finds another goal when there, stuck or bored.
 func (b *Bot) move(s *state, me *Ship) (Order, bool) {
-	if b.left <= 0 || me.Cell == b.goal || b.steps[me.Cell] == noWay {
+	if b.left <= 0 || me.Cell == b.goal && b.bound.Tile == 0 || b.steps[me.Cell] == noWay {
 		b.travelTo(b.choose(s, me), me.Cell)
+	}
+	if me.Cell == b.goal && b.bound.Tile != 0 {
+		b.left = 0
+		return Order{Kind: Sail, Cell: uint16(b.bound.Cell), Tile: b.bound.Tile}, true
 	}
 	b.left--
 	best, found := me.Cell, false
@@ -203,12 +221,36 @@ func (b *Bot) further(cell, than uint16) bool { return b.steps[cell]-1 > b.steps
 
 // choose picks a goal: often another ship, so that ships meet, else any cell.
 func (b *Bot) choose(s *state, me *Ship) uint16 {
+	b.bound = region.Place{}
+	if b.cfg.Sails > 0 && b.rng.Float64() < b.cfg.Sails {
+		if goal, found := b.border(me.Cell); found {
+			return goal
+		}
+	}
 	if n := s.count(); b.rng.IntN(3) > 0 && n > 1 {
 		if prey := s.nth(b.rng.IntN(n)); prey.InPlay() && prey != me {
 			return prey.Cell
 		}
 	}
 	return uint16(b.rng.IntN(len(s.cells)))
+}
+
+// border is the nearest cell from which a ship may sail to another tile.
+func (b *Bot) border(from uint16) (goal uint16, found bool) {
+	seen := map[int32]bool{int32(from): true}
+	for edge := []int32{int32(from)}; len(edge) > 0; edge = edge[1:] {
+		if across := b.ground.Across(int(edge[0])); len(across) > 0 {
+			b.bound = across[b.rng.IntN(len(across))]
+			return uint16(edge[0]), true
+		}
+		for _, n := range b.ground.Adjacent(int(edge[0])) {
+			if !seen[n] {
+				seen[n] = true
+				edge = append(edge, n)
+			}
+		}
+	}
+	return 0, false
 }
 
 // detour is how much further from the goal than the ship is now the way to it is measured.
@@ -220,6 +262,9 @@ func (b *Bot) travelTo(goal, from uint16) {
 		b.steps = make([]uint16, b.ground.Len())
 	}
 	b.goal, b.left = goal, 8+b.rng.IntN(16)
+	if b.bound.Tile != 0 {
+		b.left *= 4 // the border may be far
+	}
 	steps := b.steps
 	clear(steps)
 	steps[goal] = 1

@@ -25,11 +25,12 @@ func unhex(t testing.TB, text string) []byte {
 
 func TestGoldenOrders(t *testing.T) {
 	for want, o := range map[string]game.Order{
-		"02010009":     {Kind: game.Spawn, Cell: 9},
-		"02020960":     {Kind: game.Move, Cell: 2400},
-		"020300010002": {Kind: game.Volley, Target: 65538},
-		"0204":         {Kind: game.Shield},
-		"02050007":     {Kind: game.Warp, Cell: 7},
+		"02010009":                 {Kind: game.Spawn, Cell: 9},
+		"02020960":                 {Kind: game.Move, Cell: 2400},
+		"020300010002":             {Kind: game.Volley, Target: 65538},
+		"0204":                     {Kind: game.Shield},
+		"02050007":                 {Kind: game.Warp, Cell: 7},
+		"020600070000000000000102": {Kind: game.Sail, Cell: 7, Tile: 258},
 	} {
 		assert.Equal(t, want, hex.EncodeToString(o.Encode()))
 		got, err := game.DecodeOrder(o.Encode())
@@ -51,8 +52,10 @@ func TestGoldenEvents(t *testing.T) {
 		"07 02 31":                      {Kind: game.Left, Area: 49, Ship: 2},
 		"08 e112 0031 46 05 ac02 03 616461": {Kind: game.Entered, Ship: 2401, Cell: 49, Hull: 70, Shield: 5,
 			Score: 300, Owner: "ada"},
-		"09 02 31": {Kind: game.Scored, Area: 49, Ship: 2},
-		"0a 00 06": {Kind: game.Paced, Pace: 6},
+		"09 02 31":                  {Kind: game.Scored, Area: 49, Ship: 2},
+		"0a 00 06":                  {Kind: game.Paced, Pace: 6},
+		"0b 02 31 0000000000000102": {Kind: game.Departed, Area: 49, Ship: 2, To: 258},
+		"0c 00 31 03 616461":        {Kind: game.Sunk, Area: 49, Owner: "ada"},
 	} {
 		wire := e.Append(nil)
 		assert.Equal(t, unhex(t, want), wire)
@@ -62,8 +65,10 @@ func TestGoldenEvents(t *testing.T) {
 	}
 }
 
-// goldenSnapshot is of three ships on the 19 cells, in three areas, of a disk.
-const goldenSnapshot = "02 17 02" + goldenAda + goldenBob + "03 0d 02" + goldenEve
+// goldenSnapshot is of three ships on the 19 cells, in three areas, of a disk: of one that has spawned there, and of
+// two that came from elsewhere; another one has sunk.
+const goldenSnapshot = "01 07 03 00 01 03 7a6f65 02 1d 03 01 03 616461 00" + goldenAda + goldenBob +
+	"03 0f 03 00 00" + goldenEve
 
 const (
 	goldenAda = "01 0009 46 05 00 00 03 616461" // on cell 9: 70 hull, 5 shield
@@ -83,9 +88,10 @@ func TestGoldenSnapshot(t *testing.T) {
 		{ID: 2, Owner: "bob", Cell: 10, Score: 3, Back: 48},
 		{ID: 3, Owner: "eve", Cell: 17, Hull: 100, Score: 300},
 	}, v.Ships())
-	assert.Equal(t, "7bd5518d04f8f80b901cc803ff838003cabbc7478235448f84d4a92689a02816", v.Digest().String())
-	assert.Equal(t, "260daaa2f08a8ce64b2d4c2ddee95c678ad5900c3aa4fc2de58a0b63a5cccc85", v.Digests()[3].String())
-	assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256(nil)), v.Digests()[1].String(), "an area without ships")
+	assert.Equal(t, "9accd3d91b5efb0054c85aeb924ad25f7678adb492a5aa0693c69ac732e9e047", v.Digest().String())
+	assert.Equal(t, "9982f370e9a055dcf53563d0f7f58ffe225a674e921035579456e1a4e78617c9", v.Digests()[3].String())
+	assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256(unhex(t, "03 00 01 03 7a6f65"))), v.Digests()[1].String(),
+		"an area without ships")
 
 	r, err := game.NewRules(newDisk(2))
 	require.NoError(t, err)
@@ -126,7 +132,7 @@ func TestViewOfAnArea(t *testing.T) {
 	assert.Empty(t, owners())
 	assert.Len(t, v.Digests(), 2)
 	var format *fence.FormatError
-	assert.ErrorAs(t, v.Open(unhex(t, "02 01 02"), fence.Areas(2)), &format)
+	assert.ErrorAs(t, v.Open(unhex(t, "02 01 03"), fence.Areas(2)), &format)
 	assert.Len(t, v.Digests(), 2, "a refused snapshot changes nothing")
 }
 
@@ -136,29 +142,31 @@ func TestRestoreRefusesWhatCannotBe(t *testing.T) {
 	for name, wire := range map[string][]byte{
 		"not a list":           {2},
 		"version":              part(2, "01"+ada),
-		"no ships":             part(2, "02"),
-		"the whole tile":       part(0, "02"+ada),
-		"no such area":         part(4, "02"+ada),
-		"another area's cell":  part(1, "02"+ada),
-		"cut short":            part(2, "02"+ada[:len(ada)-2]),
-		"bytes left over":      part(2, "02"+ada+"00"),
-		"no ascending numbers": part(2, "02"+bob+ada),
-		"a number twice":       part(2, "02"+ada+"01 000a 00 00 03 30 03 626f62"),
-		"number zero":          part(2, "02 00 0009 46 05 00 00 03 616461"),
-		"number over 19":       part(2, "02 14 0009 46 05 00 00 03 616461"),
-		"a long number":        part(2, "02 8100 0009 46 05 00 00 03 616461"),
-		"no such cell":         part(3, "02 01 0013 46 05 00 00 03 616461"),
-		"no owner":             part(2, "02 01 0009 46 05 00 00 00"),
-		"an owner twice":       part(2, "02"+ada+"02 0008 46 05 00 00 03 616461"),
-		"a cell twice":         part(2, "02"+ada+"02 0009 46 05 00 00 03 626f62"),
-		"in play and waiting":  part(2, "02 01 0009 46 05 00 01 03 616461"),
-		"destroyed for ever":   part(2, "02 01 0009 00 05 00 00 03 616461"),
-		"back after the end":   part(2, "02 01 0009 00 00 00 ffffffffffffffff01 03 616461"),
-		"owner of 65 bytes":    part(2, "02 01 0009 46 05 00 00 41"+strings.Repeat("61", 65)),
+		"nothing":              part(2, "030000"),
+		"names cut short":      part(2, "03 02 03 616461"),
+		"a name of no bytes":   part(2, "03 01 00 00"),
+		"the whole tile":       part(0, "030000"+ada),
+		"no such area":         part(4, "030000"+ada),
+		"another area's cell":  part(1, "030000"+ada),
+		"cut short":            part(2, "030000"+ada[:len(ada)-2]),
+		"bytes left over":      part(2, "030000"+ada+"00"),
+		"no ascending numbers": part(2, "030000"+bob+ada),
+		"a number twice":       part(2, "030000"+ada+"01 000a 00 00 03 30 03 626f62"),
+		"number zero":          part(2, "030000 00 0009 46 05 00 00 03 616461"),
+		"number over 19":       part(2, "030000 14 0009 46 05 00 00 03 616461"),
+		"a long number":        part(2, "030000 8100 0009 46 05 00 00 03 616461"),
+		"no such cell":         part(3, "030000 01 0013 46 05 00 00 03 616461"),
+		"no owner":             part(2, "030000 01 0009 46 05 00 00 00"),
+		"an owner twice":       part(2, "030000"+ada+"02 0008 46 05 00 00 03 616461"),
+		"a cell twice":         part(2, "030000"+ada+"02 0009 46 05 00 00 03 626f62"),
+		"in play and waiting":  part(2, "030000 01 0009 46 05 00 01 03 616461"),
+		"destroyed for ever":   part(2, "030000 01 0009 00 05 00 00 03 616461"),
+		"back after the end":   part(2, "030000 01 0009 00 00 00 ffffffffffffffff01 03 616461"),
+		"owner of 65 bytes":    part(2, "030000 01 0009 46 05 00 00 41"+strings.Repeat("61", 65)),
 	} {
 		v, err := game.NewView(newDisk(2))
 		require.NoError(t, err)
-		require.NoError(t, v.Restore(part(2, "02"+bob), everything))
+		require.NoError(t, v.Restore(part(2, "030000"+bob), everything))
 		before := v.Digest()
 		var format *fence.FormatError
 		assert.ErrorAs(t, v.Restore(wire, everything), &format, name)
@@ -169,10 +177,9 @@ func TestRestoreRefusesWhatCannotBe(t *testing.T) {
 	r, err := game.NewRules(newDisk(2))
 	require.NoError(t, err)
 	var format *fence.FormatError
-	assert.ErrorAs(t, r.Restore(part(2, "02"+bob)), &format, "owners need all ships")
-	twice := append(part(2, "02"+ada+bob), part(3, "02"+eve+"04 0010 64 00 00 00 03 616461")...)
+	twice := append(part(2, "030000"+ada+bob), part(3, "030000"+eve+"04 0010 64 00 00 00 03 616461")...)
 	assert.ErrorAs(t, r.Restore(twice), &format, "an owner with two ships")
-	twice = append(part(1, "02 01 0001 46 05 00 00 03 616461"), part(2, "02"+ada)...)
+	twice = append(part(1, "030000 01 0001 46 05 00 00 03 616461"), part(2, "030000"+ada)...)
 	assert.ErrorAs(t, r.Restore(twice), &format, "a ship in two areas")
 }
 
@@ -185,9 +192,9 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 		"a spawn off the ground":   {Kind: game.Spawned, Ship: 4, Cell: 19, Hull: 1, Owner: "zoe"},
 		"a spawn without hull":     {Kind: game.Spawned, Ship: 4, Cell: 1, Owner: "zoe"},
 		"a spawn with a score":     {Kind: game.Spawned, Ship: 4, Cell: 1, Hull: 1, Score: 1, Owner: "zoe"},
-		"a second ship":            {Kind: game.Spawned, Ship: 4, Cell: 1, Hull: 1, Owner: "ada"},
+		"a second ship":            {Kind: game.Spawned, Ship: 4, Cell: 8, Hull: 1, Owner: "ada"},
 		"a twin enters":            {Kind: game.Entered, Ship: 1, Cell: 8, Hull: 1, Owner: "ada"},
-		"another's ship enters":    {Kind: game.Entered, Ship: 1, Cell: 1, Hull: 1, Owner: "bob"},
+		"another's ship enters":    {Kind: game.Entered, Ship: 4, Cell: 8, Hull: 1, Owner: "bob"},
 		"a wreck enters":           {Kind: game.Entered, Ship: 1, Cell: 1, Owner: "ada"},
 		"no ship moves":            {Kind: game.Moved, Ship: 4, Cell: 1},
 		"ship zero moves":          {Kind: game.Moved, Cell: 1},
@@ -212,6 +219,9 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 		"a return elsewhere":       {Kind: game.Returned, Ship: 2, Cell: 1, Hull: 100},
 		"a wreck leaves":           {Kind: game.Left, Area: 2, Ship: 2},
 		"it leaves where it isn't": {Kind: game.Left, Area: 1, Ship: 1},
+		"no ship departs":          {Kind: game.Departed, Area: 2, Ship: 4, To: 1},
+		"a wreck departs":          {Kind: game.Departed, Area: 2, Ship: 2, To: 1},
+		"it sinks nowhere":         {Kind: game.Sunk, Area: 4, Owner: "ada"},
 		"no ship scores":           {Kind: game.Scored, Area: 2, Ship: 4},
 	} {
 		r, err := game.NewRules(newDisk(2))
@@ -241,7 +251,7 @@ func FuzzDecodeOrder(f *testing.F) {
 }
 
 func FuzzDecodeEvent(f *testing.F) {
-	for k := game.Spawned; k <= game.Paced; k++ {
+	for k := game.Spawned; k <= game.Sunk; k++ {
 		f.Add((&game.Event{Kind: k, Ship: 1, Area: 1, Target: 2, Cell: 3, Hull: 4, Owner: "ada"}).Append(nil))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {

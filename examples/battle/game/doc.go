@@ -12,7 +12,7 @@
 //
 // # What happens in a tick
 //
-// Rules.Resolve plays the phases below, one after the other. Within a phase ships act in an order that
+// Rules.Play plays the phases below, one after the other. Within a phase ships act in an order that
 // is drawn anew each tick from the tick and their numbers, so that neither the first to arrive nor the
 // lowest number always wins a contested cell.
 //
@@ -24,6 +24,9 @@
 //     is destroyed, leaves its cell and returns ReturnTicks later; the attacker scores one.
 //  5. Warp: a jump to a free cell of the tile. It is the ship's move for this tick.
 //  6. Move: a step to a free adjacent cell, one attempt a ship a tick.
+//  7. Sail: a step across the border of the tile.
+//
+// Before all these, ships that sailed across a border enter the tile, or come back to it.
 //
 // An area has no more ships, destroyed ones included, than cells, so that there is always one to return to: no ship
 // spawns in an area that is full, or moves into it.
@@ -32,6 +35,13 @@
 // tile sees them; the tile never looks at an account and only says whether the card was applied, fizzled
 // (out of range, blocked, destroyed, nothing left to charge) or rejected (malformed, no ship of this
 // actor, no such cell, a card without an action ID: it cannot have passed the ledger).
+//
+// # Borders
+//
+// A ship that sails across a border departs for the neighbouring tile (see tile.TransferRules) and enters it at the
+// cell that touches the one it has left, or at another one of that area. If the area or the tile is full, or its owner
+// has another ship there, it comes back. The tile keeps a cell for each ship that may. An actor gets one ship in a
+// tile, wherever that is later; Census counts the ships of all tiles.
 //
 // If the tile's time is dilated, watchers learn how long a tick lasts. All that is counted in ticks slows
 // down with it.

@@ -22,10 +22,12 @@ const (
 	Entered  EventKind = 8
 	Scored   EventKind = 9
 	Paced    EventKind = 10 // of the tile, without a ship: how long a tick lasts from now on
+	Departed EventKind = 11 // its tile, for another one
+	Sunk     EventKind = 12 // for ever: it came back, and its owner has another ship by now
 )
 
 var eventNames = [...]string{"none", "spawned", "moved", "fired", "shielded", "warped", "returned", "left", "entered",
-	"scored", "paced"}
+	"scored", "paced", "departed", "sunk"}
 
 // String returns the kind's lower-case name.
 func (k EventKind) String() string { return enum.In(k, "event", eventNames[:], 0) }
@@ -44,25 +46,29 @@ func (k EventKind) String() string { return enum.In(k, "event", eventNames[:], 0
 //	Returned           cell 2, hull 1, shield 1
 //	Left, Scored       area 1
 //	Paced              pace 1; its ship is zero
+//	Departed           area 1, tile 8
+//	Sunk               area 1, owner length 1, owner; its ship is zero
 //
 // A cell is big-endian, a varint unsigned LEB128 in its shortest form: a move on an H3 ground takes 5 bytes at most.
 //
 // The ship of Fired is the attacker, and the area that of the target. Its wait is zero while the target survives;
 // otherwise the target's hull is zero, it leaves its cell, and may return that many ticks after this one. A Scored in
 // the attacker's area then raises its score by one. Entered is all there is to know of a ship that comes from another
-// area of the tile, where a Left says that it has gone; the two may be folded in either order.
+// area of the tile, where a Left says that it has gone; the two may be folded in either order. It is also what comes
+// from another tile, and what comes back because the other tile was full.
 type Event struct {
 	Kind   EventKind
-	Area   fence.Area // Fired: the target's; Shielded, Left, Scored
+	Area   fence.Area // Fired: the target's; Shielded, Left, Scored, Departed, Sunk
 	Ship   uint32
-	Target uint32 // Fired
-	Score  uint32 // Spawned, Entered
-	Cell   uint16 // Spawned, Moved, Warped, Returned, Entered
-	Hull   uint8  // Spawned, Returned, Entered; Fired: the target's
-	Shield uint8  // Spawned, Shielded, Returned, Entered; Fired: the target's
-	Wait   uint8  // Fired: ticks until a destroyed target may return
-	Pace   uint8  // Paced: how long a tick lasts, in quarters of the tick interval
-	Owner  string // Spawned, Entered
+	Target uint32       // Fired
+	Score  uint32       // Spawned, Entered
+	Cell   uint16       // Spawned, Moved, Warped, Returned, Entered
+	Hull   uint8        // Spawned, Returned, Entered; Fired: the target's
+	Shield uint8        // Spawned, Shielded, Returned, Entered; Fired: the target's
+	Wait   uint8        // Fired: ticks until a destroyed target may return
+	Pace   uint8        // Paced: how long a tick lasts, in quarters of the tick interval
+	Owner  string       // Spawned, Entered, Sunk
+	To     fence.TileID // Departed
 }
 
 // usualPace is a Pace: a tick lasts one interval.
@@ -100,6 +106,10 @@ func (e *Event) Append(dst []byte) []byte {
 		dst = append(dst, e.Hull, e.Shield)
 	case Left, Scored:
 		dst = append(dst, byte(e.Area))
+	case Departed:
+		dst = binary.BigEndian.AppendUint64(append(dst, byte(e.Area)), uint64(e.To))
+	case Sunk:
+		dst = append(append(dst, byte(e.Area), byte(len(e.Owner))), e.Owner...)
 	case Paced:
 		dst = append(dst, e.Pace)
 	}
@@ -125,6 +135,12 @@ func DecodeEvent(p []byte) (Event, error) {
 		e.Cell, e.Hull, e.Shield = r.u16(), r.u8(), r.u8()
 	case Left, Scored:
 		e.Area = fence.Area(r.u8())
+	case Departed:
+		e.Area, e.To = fence.Area(r.u8()), fence.TileID(r.u64())
+	case Sunk:
+		if e.Area, e.Owner = fence.Area(r.u8()), r.owner(); e.Ship != 0 {
+			r.fail("what has sunk is ship %d", e.Ship)
+		}
 	case Paced:
 		if e.Pace = r.u8(); e.Ship != 0 || e.Pace < usualPace {
 			r.fail("pace %d of ship %d", e.Pace, e.Ship)

@@ -18,6 +18,8 @@ const areaCells = 7
 type disk struct {
 	at   [][2]int
 	near [][]int32
+
+	across map[int][]region.Place
 }
 
 func newDisk(radius int) *disk {
@@ -43,7 +45,10 @@ func newDisk(radius int) *disk {
 
 func (d *disk) Len() int               { return len(d.at) }
 func (d *disk) Adjacent(i int) []int32 { return d.near[i] }
-func (d *disk) Area(i int) fence.Area  { return fence.Area(1 + i/areaCells) }
+
+func (d *disk) Across(i int) []region.Place { return d.across[i] }
+
+func (d *disk) Area(i int) fence.Area { return fence.Area(1 + i/areaCells) }
 
 func (d *disk) Span(a fence.Area) (first, end int) {
 	return int(a-1) * areaCells, min(int(a)*areaCells, d.Len())

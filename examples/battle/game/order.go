@@ -3,6 +3,7 @@ package game
 import (
 	"encoding/binary"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/enum"
 )
 
@@ -18,9 +19,10 @@ const (
 	Volley OrderKind = 3 // card: fire at a ship
 	Shield OrderKind = 4 // card: charge the shield
 	Warp   OrderKind = 5 // card: jump to a cell
+	Sail   OrderKind = 6 // step across the border to a cell that touches the ship's
 )
 
-var orderNames = [...]string{"none", "spawn", "move", "volley", "shield", "warp"}
+var orderNames = [...]string{"none", "spawn", "move", "volley", "shield", "warp", "sail"}
 
 // String returns the kind's lower-case name.
 func (k OrderKind) String() string { return enum.In(k, "order", orderNames[:], 0) }
@@ -50,25 +52,29 @@ func (k OrderKind) Card() bool { return k.Cost() > 0 }
 //	offset  width  field
 //	0       1      version, 2
 //	1       1      kind
-//	2       2      Spawn, Move, Warp: cell
+//	2       2      Spawn, Move, Warp, Sail: cell
 //	2       4      Volley: target ship
+//	4       8      Sail: the cell's tile
 //
 // Shield ends after the kind.
 type Order struct {
 	Kind   OrderKind
-	Cell   uint16 // Spawn, Move, Warp
-	Target uint32 // Volley: the number of a ship
+	Cell   uint16       // Spawn, Move, Warp, Sail
+	Target uint32       // Volley: the number of a ship
+	Tile   fence.TileID // Sail
 }
 
-// Encode returns the order's bytes, 2 to 6 of them.
+// Encode returns the order's bytes, 2 to 12 of them.
 func (o Order) Encode() []byte {
-	b := make([]byte, 2, 6)
+	b := make([]byte, 2, 12)
 	b[0], b[1] = orderVersion, byte(o.Kind)
 	switch o.Kind {
 	case Spawn, Move, Warp:
 		b = binary.BigEndian.AppendUint16(b, o.Cell)
 	case Volley:
 		b = binary.BigEndian.AppendUint32(b, o.Target)
+	case Sail:
+		b = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint16(b, o.Cell), uint64(o.Tile))
 	}
 	return b
 }
@@ -86,6 +92,8 @@ func DecodeOrder(p []byte) (Order, error) {
 		o.Cell = r.u16()
 	case Volley:
 		o.Target = r.u32()
+	case Sail:
+		o.Cell, o.Tile = r.u16(), fence.TileID(r.u64())
 	default:
 		r.fail("unknown kind %d", o.Kind)
 	}

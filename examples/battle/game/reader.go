@@ -53,6 +53,13 @@ func (r *reader) u32() uint32 {
 	return 0
 }
 
+func (r *reader) u64() uint64 {
+	if b := r.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
 // number reads a varint in its shortest form, so that a value has one encoding.
 func (r *reader) number() uint64 {
 	v, n := binary.Uvarint(r.p)
@@ -85,6 +92,14 @@ func (r *reader) owner() string {
 		r.fail("owner of %d bytes, want 1 to %d", n, maxOwner)
 	}
 	return string(r.take(n))
+}
+
+// owners reads a list of names, with its length before it.
+func (r *reader) owners() (names []string) {
+	for n := r.number(); n > 0 && r.err == nil; n-- {
+		names = append(names, r.owner())
+	}
+	return names
 }
 
 // end returns what went wrong, bytes left over included, as a *fence.FormatError; nil if nothing did.

@@ -20,7 +20,9 @@ type turn struct {
 	tick   fence.Tick
 	acts   []act
 	moved  []bool // per ship number: it has had its move
-	events [][]byte
+	in     *tile.Inputs
+	out    tile.Outputs
+	away   int // ships that have left the tile and may come back
 	bytes  []byte
 
 	// seen and edge are the memory of within: the search that last reached each cell, and its frontier.
@@ -38,23 +40,26 @@ type act struct {
 	draw  uint64 // this tick's lot: the order within the phase
 }
 
-func (t *turn) play(s *state, tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+func (t *turn) play(s *state, tick fence.Tick, in *tile.Inputs) tile.Outputs {
 	s.draft(&t.draft)
-	t.before, t.tick = s, tick
-	t.events, t.bytes = nil, nil // handed out: the caller keeps the last tick's
+	t.before, t.tick, t.in, t.away = s, tick, in, in.UnderWay
+	t.out, t.bytes = tile.Outputs{}, nil // handed out: the caller keeps the last tick's
 	t.moved = append(t.moved[:0], make([]bool, len(s.in))...)
+	t.comeBack()
+	t.arrive()
 	t.returns()
-	outcomes := make([]stream.Outcome, len(intents))
-	t.sort(intents, outcomes)
+	outcomes := make([]stream.Outcome, len(in.Intents))
+	t.sort(in.Intents, outcomes)
 	for i := range t.acts {
 		a := &t.acts[i]
 		outcomes[a.at] = t.act(a)
 	}
-	return t.events, outcomes
+	t.out.Outcomes = outcomes
+	return t.out
 }
 
 // phases orders the kinds of order within a tick.
-var phases = [...]int{Spawn: 1, Shield: 2, Volley: 3, Warp: 4, Move: 5}
+var phases = [...]int{Spawn: 1, Shield: 2, Volley: 3, Warp: 4, Move: 5, Sail: 6}
 
 // sort fills acts with the intents that are worth deciding, in the order in which they act, and gives
 // the others their outcome.
@@ -97,6 +102,8 @@ func (t *turn) act(a *act) stream.Outcome {
 		return t.shield(a)
 	case Volley:
 		return t.volley(a)
+	case Sail:
+		return t.sail(a)
 	}
 	return t.step(a)
 }
@@ -125,14 +132,14 @@ func (t *turn) spawn(a *act) stream.Outcome {
 	switch {
 	case int(a.order.Cell) >= len(t.draft.cells):
 		return stream.Rejected
-	case t.draft.number(a.actor) != 0 || t.draft.full(t.area(a.order.Cell)):
+	case t.draft.number(a.actor) != 0 || t.draft.full(t.area(a.order.Cell)) || t.crowded() || t.bore(a.actor):
 		return stream.Fizzled
 	}
 	cell := a.order.Cell
 	if !t.draft.free(int(cell)) {
 		cell = t.freeCell(cell, nameKey(a.actor))
 	}
-	t.emit(Event{Kind: Spawned, Ship: uint32(t.draft.count()) + 1, Cell: cell, Hull: MaxHull, Owner: a.actor})
+	t.emit(Event{Kind: Spawned, Ship: t.number(), Cell: cell, Hull: MaxHull, Owner: a.actor})
 	return stream.Applied
 }
 
@@ -217,7 +224,7 @@ func (t *turn) emit(e Event) {
 	}
 	start := len(t.bytes)
 	t.bytes = e.Append(t.bytes)
-	t.events = append(t.events, t.bytes[start:len(t.bytes):len(t.bytes)])
+	t.out.Events = append(t.out.Events, t.bytes[start:len(t.bytes):len(t.bytes)])
 }
 
 // freeCell is the first free cell of a cell's area, from one that is drawn for a key. There is one: the area is not

@@ -9,7 +9,7 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// Rules is the authoritative side of the game: it implements tile.Rules for one tile. A tile's
+// Rules is the authoritative side of the game: it implements tile.TransferRules for one tile. A tile's
 // processor calls it from one goroutine; the lock is there so that Digest may be asked from another,
 // such as a status page's, at any time.
 type Rules struct {
@@ -19,9 +19,9 @@ type Rules struct {
 }
 
 var (
-	_ tile.Rules     = (*Rules)(nil)
-	_ tile.Divided   = (*Rules)(nil)
-	_ tile.Dilatable = (*Rules)(nil)
+	_ tile.TransferRules = (*Rules)(nil)
+	_ tile.Divided       = (*Rules)(nil)
+	_ tile.Dilatable     = (*Rules)(nil)
 )
 
 // NewRules returns the rules of an empty tile. A *fence.ArgumentError refuses a ground without cells or
@@ -50,12 +50,18 @@ func (r *Rules) Restore(snapshot []byte) error {
 	return nil
 }
 
-// Resolve implements tile.Rules: it plays the tick's phases (see the package comment) and leaves the
-// state as it is. Equal states, ticks and intents give equal events and outcomes.
+// Resolve implements tile.Rules: Play of a tick without crossings.
 func (r *Rules) Resolve(tick fence.Tick, intents []tile.Intent) ([][]byte, []stream.Outcome) {
+	out := r.Play(tick, tile.Inputs{Intents: intents})
+	return out.Events, out.Outcomes
+}
+
+// Play implements tile.TransferRules: it plays the tick's phases (see the package comment) and leaves the state as it
+// is. Equal states, ticks and inputs give equal outputs.
+func (r *Rules) Play(tick fence.Tick, in tile.Inputs) tile.Outputs {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.turn.play(r.state, tick, intents)
+	return r.turn.play(r.state, tick, &in)
 }
 
 // Dilated implements tile.Dilatable: watchers are sent a Paced.
@@ -84,10 +90,12 @@ func (r *Rules) Apply(tick fence.Tick, events [][]byte) error {
 // Snapshot implements tile.Rules: it encodes the whole state, equal states as equal bytes. It never
 // fails.
 //
-// It is a list of parts (see fence.Part), one for each area that has ships:
+// It is a list of parts (see fence.Part), one for each area of which there is something to say:
 //
 //	width   field
-//	1       version, 2
+//	1       version, 3
+//	varint  how many ships have spawned in the area, then the owner's name of each
+//	varint  how many have sunk there, then the owner's name of each
 //	        then the ships of the area, ascending by number:
 //	varint  number, from 1
 //	2       cell, big-endian

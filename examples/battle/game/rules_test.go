@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/region"
 )
 
 // match is a game in progress: rules whose every tick is applied at once.
@@ -301,6 +302,7 @@ func (f field) Adjacent(int) []int32             { return nil }
 func (f field) Area(int) fence.Area              { return 1 }
 func (f field) Span(fence.Area) (first, end int) { return 0, int(f) }
 func (f field) Around(fence.Area) []fence.Area   { return nil }
+func (f field) Across(int) []region.Place        { return nil }
 
 func TestGroundIsBounded(t *testing.T) {
 	for _, cells := range []field{-1, 0, 65536} {

@@ -2,6 +2,7 @@ package game
 
 import (
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/region"
 )
 
 // The game's constants. Points are whole numbers; ticks are the tile's.
@@ -26,12 +27,13 @@ type Ground interface {
 	Area(cell int) fence.Area              // the area of a cell
 	Span(area fence.Area) (first, end int) // the cells of an area: from first up to, and without, end
 	Around(area fence.Area) []fence.Area   // the areas that touch an area
+	Across(cell int) []region.Place        // the cells of other tiles that touch a cell, and that a ship may sail to
 }
 
 // Ship is one actor's ship. An actor has at most one in a tile, and keeps it: a destroyed ship returns. It is in the
 // area of its cell.
 type Ship struct {
-	ID     uint32 // from 1, in the order of spawning, without gaps: no ship is ever removed
+	ID     uint32 // in its tile: the lowest that was free when it came
 	Owner  string // the actor, 1 to 64 bytes
 	Cell   uint16 // where it is or, destroyed, where it was
 	Hull   uint8  // points; zero is destroyed

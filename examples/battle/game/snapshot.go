@@ -9,7 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-const snapshotVersion = 2
+const snapshotVersion = 3
 
 // Digest is the SHA-256 of canonical bytes of a state: equal digests mean equal states.
 type Digest [sha256.Size]byte
@@ -38,10 +38,17 @@ func (s *state) encode() []byte {
 	return list
 }
 
-// encode appends the area's part of a snapshot; nothing for an area without ships.
+// encode appends the area's part of a snapshot; nothing for an area of which there is nothing to say.
 func (a *area) encode(b []byte) []byte {
-	if len(a.ships) > 0 {
-		b = append(b, snapshotVersion)
+	if len(a.ships)+len(a.born)+len(a.sunk) == 0 {
+		return b
+	}
+	b = append(b, snapshotVersion)
+	for _, names := range [][]string{a.born, a.sunk} {
+		b = binary.AppendUvarint(b, uint64(len(names)))
+		for _, name := range names {
+			b = append(append(b, byte(len(name))), name...)
+		}
 	}
 	for i := range a.ships {
 		ship := &a.ships[i]
@@ -98,8 +105,10 @@ func (s *state) read(a fence.Area, content []byte) error {
 	r := reader{p: content}
 	if v := r.u8(); v != snapshotVersion {
 		r.fail("version %d, this reader knows %d", v, snapshotVersion)
-	} else if len(r.p) == 0 {
-		r.fail("a part without ships")
+	}
+	s.areas[a].born, s.areas[a].sunk = r.owners(), r.owners()
+	if r.err == nil && len(s.areas[a].born)+len(s.areas[a].sunk)+len(r.p) == 0 {
+		r.fail("a part that says nothing")
 	}
 	for last := uint32(0); len(r.p) > 0; {
 		ship := Ship{ID: r.number32(), Cell: r.u16(), Hull: r.u8(), Shield: r.u8(), Score: r.number32(),
@@ -126,12 +135,14 @@ func (s *state) read(a fence.Area, content []byte) error {
 	return r.end(fmt.Sprintf("game snapshot of area %d", a))
 }
 
-// complete reports whether the state is that of a whole tile: numbers without gaps, each in one area.
+// complete reports whether the state is that of a whole tile: each ship in one area, each owner with one ship.
 func (s *state) complete() bool {
-	n := s.count()
-	for id := 1; id <= n; id++ {
-		if id >= len(s.in) || s.in[id] == 0 {
-			return false
+	for a := range s.areas {
+		for i := range s.areas[a].ships {
+			ship := &s.areas[a].ships[i]
+			if s.in[ship.ID] != fence.Area(a) || s.owners[ship.Owner] != ship.ID {
+				return false
+			}
 		}
 	}
 	return true

@@ -27,13 +27,16 @@ type state struct {
 	// pace is the last Paced; zero before the first. It is in no snapshot, since it decides nothing.
 	pace uint8
 
+	// gone is for which tile an owner's ship has left; nil: it is not noted. It is in no snapshot either.
+	gone map[string]fence.TileID
+
 	// What follows is an index, for questions about the whole tile. It does not decide what an event does.
 
 	in     []fence.Area      // per ship number: an area that it is in; zero: none that is held
-	owners map[string]uint32 // the number of each owner's ship, for ever: it may be in no area that is held
+	owners map[string]uint32 // the number of each owner's ship that is in an area that is held
 
 	// under is the owners of the state this one is a draft of; nil for a state of its own. A draft
-	// records only the owners it adds.
+	// records only the owners it changes; zero is one without a ship.
 	under map[string]uint32
 }
 
@@ -41,6 +44,8 @@ type state struct {
 type area struct {
 	held  bool // false: a watcher of other areas, which knows nothing of this one
 	ships []Ship
+	born  []string // owners of the ships that have spawned here, wherever they are
+	sunk  []string // owners of those that have sunk here
 }
 
 // newState is the state of an empty tile.
@@ -61,6 +66,8 @@ func (s *state) draft(d *state) {
 	for i := range s.areas {
 		d.areas[i].held = s.areas[i].held
 		d.areas[i].ships = append(d.areas[i].ships[:0], s.areas[i].ships...)
+		d.areas[i].born = append(d.areas[i].born[:0], s.areas[i].born...)
+		d.areas[i].sunk = append(d.areas[i].sunk[:0], s.areas[i].sunk...)
 	}
 	d.cells = append(d.cells[:0], s.cells...)
 	d.in = append(d.in[:0], s.in...)
@@ -75,7 +82,7 @@ func (s *state) draft(d *state) {
 func (s *state) clone() *state {
 	d := &state{}
 	s.draft(d)
-	d.owners, d.under = maps.Clone(s.owners), nil
+	d.owners, d.under, d.gone = maps.Clone(s.owners), nil, s.gone
 	return d
 }
 
@@ -92,8 +99,9 @@ func (s *state) keep(areas fence.AreaSet) {
 	}
 }
 
-// clear takes all ships out of an area.
+// clear forgets an area.
 func (s *state) clear(a fence.Area) {
+	s.areas[a].born, s.areas[a].sunk = nil, nil
 	for ships := &s.areas[a].ships; len(*ships) > 0; {
 		s.drop(a, (*ships)[len(*ships)-1].ID)
 	}
@@ -123,7 +131,7 @@ func (s *state) find(id uint32) *Ship {
 	return s.ship(s.in[id], id)
 }
 
-// number is the number of an owner's ship; zero, which no ship has, for an unknown owner.
+// number is the number of an owner's ship; zero, which no ship has, if there is none.
 func (s *state) number(owner string) uint32 {
 	if id, ok := s.owners[owner]; ok {
 		return id
@@ -131,8 +139,21 @@ func (s *state) number(owner string) uint32 {
 	return s.under[owner]
 }
 
-// of is the ship of an owner, or nil.
-func (s *state) of(owner string) *Ship { return s.find(s.number(owner)) }
+// of is the ship of an owner, or nil. An area that catches up may know of a ship's place or number what was once so:
+// the index then has that.
+func (s *state) of(owner string) *Ship {
+	if ship := s.find(s.number(owner)); ship != nil && ship.Owner == owner {
+		return ship
+	}
+	for a := range s.areas {
+		for i := range s.areas[a].ships {
+			if ship := &s.areas[a].ships[i]; ship.Owner == owner {
+				return ship
+			}
+		}
+	}
+	return nil
+}
 
 // at is the ship on a cell, or nil.
 func (s *state) at(cell int) *Ship {
@@ -172,11 +193,11 @@ func (s *state) nth(n int) *Ship {
 func (s *state) put(a fence.Area, ship Ship) string {
 	ships := &s.areas[a].ships
 	i, taken := search(*ships, ship.ID)
-	other := s.number(ship.Owner)
+	other := s.ship(a, s.number(ship.Owner))
 	switch {
 	case taken || ship.ID == 0 || int64(ship.ID) >= int64(len(s.in)):
 		return "no such number, or another ship has it"
-	case ship.Owner == "" || len(ship.Owner) > maxOwner || other != 0 && other != ship.ID:
+	case ship.Owner == "" || len(ship.Owner) > maxOwner || other != nil && other.Owner == ship.Owner:
 		return "the owner is missing or has another ship"
 	case s.full(a):
 		return "the area is full"
@@ -185,9 +206,8 @@ func (s *state) put(a fence.Area, ship Ship) string {
 	}
 	*ships = slices.Insert(*ships, i, ship)
 	s.in[ship.ID] = a
-	if other == 0 {
-		s.owners[ship.Owner] = ship.ID
-	}
+	s.owners[ship.Owner] = ship.ID
+	delete(s.gone, ship.Owner)
 	if ship.InPlay() {
 		s.cells[ship.Cell] = uint16(ship.ID)
 	}
@@ -198,7 +218,8 @@ func (s *state) put(a fence.Area, ship Ship) string {
 func (s *state) drop(a fence.Area, id uint32) {
 	ships := &s.areas[a].ships
 	i, _ := search(*ships, id)
-	if gone := &(*ships)[i]; gone.InPlay() {
+	gone := (*ships)[i]
+	if gone.InPlay() {
 		s.cells[gone.Cell] = 0
 	}
 	*ships = slices.Delete(*ships, i, i+1)
@@ -210,6 +231,13 @@ func (s *state) drop(a fence.Area, id uint32) {
 		if s.ship(fence.Area(other), id) != nil {
 			s.in[id] = fence.Area(other)
 		}
+	}
+	switch {
+	case s.in[id] != 0 || s.number(gone.Owner) != id:
+	case s.under != nil:
+		s.owners[gone.Owner] = 0
+	default:
+		delete(s.owners, gone.Owner)
 	}
 }
 
@@ -223,8 +251,12 @@ func (s *state) apply(tick fence.Tick, e *Event) error {
 	if a == 0 || !s.holds(a) {
 		return disagree(e, fmt.Sprintf("area %d is not held", a))
 	}
-	if e.Kind == Spawned || e.Kind == Entered {
+	switch e.Kind {
+	case Spawned, Entered:
 		return s.enter(a, e)
+	case Sunk:
+		s.areas[a].sunk = append(s.areas[a].sunk, e.Owner)
+		return nil
 	}
 	id := e.Ship
 	if e.Kind == Fired {
@@ -260,6 +292,11 @@ func (s *state) change(tick fence.Tick, a fence.Area, ship *Ship, e *Event) erro
 		ship.Shield = e.Shield
 	case Fired:
 		return s.hit(tick, ship, e)
+	case Departed:
+		if s.gone != nil {
+			s.gone[ship.Owner] = e.To
+		}
+		s.drop(a, ship.ID)
 	case Left:
 		s.drop(a, ship.ID)
 	case Scored:
@@ -279,6 +316,9 @@ func (s *state) enter(a fence.Area, e *Event) error {
 	ship := Ship{ID: e.Ship, Owner: e.Owner, Cell: e.Cell, Hull: e.Hull, Shield: e.Shield, Score: e.Score}
 	if why := s.put(a, ship); why != "" {
 		return disagree(e, why)
+	}
+	if e.Kind == Spawned {
+		s.areas[a].born = append(s.areas[a].born, e.Owner)
 	}
 	return nil
 }

@@ -22,7 +22,9 @@ func NewView(ground Ground) (*View, error) {
 	if err := checkGround(ground); err != nil {
 		return nil, err
 	}
-	return &View{state: newState(ground)}, nil
+	v := &View{state: newState(ground)}
+	v.state.gone = map[string]fence.TileID{}
+	return v, nil
 }
 
 // Restore replaces the picture with a snapshot's: what Rules.Snapshot wrote, or the parts of some areas, as a relay
@@ -32,10 +34,10 @@ func (v *View) Restore(snapshot []byte, areas fence.AreaSet) error {
 	defer v.mu.Unlock()
 	s := newState(v.state.ground)
 	s.keep(fence.Areas(0)) // nothing
+	s.pace, s.gone = v.state.pace, v.state.gone
 	if err := s.open(snapshot, areas); err != nil {
 		return err
 	}
-	s.pace = v.state.pace
 	v.state = s
 	return nil
 }
@@ -137,6 +139,13 @@ func (v *View) Ships() []Ship {
 		all = append(all, v.state.areas[i].ships...)
 	}
 	return all
+}
+
+// Gone is the tile for which an owner's ship has left, as far as the view has seen that; zero: it has not.
+func (v *View) Gone(owner string) fence.TileID {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.state.gone[owner]
 }
 
 // ShipOf is an owner's ship; ok is false if none is in an area that the view holds.

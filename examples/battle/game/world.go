@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -29,6 +30,28 @@ func World(tiles int) ([]fence.TileID, error) {
 		return nil, err
 	}
 	return disk[:tiles], nil
+}
+
+// GroundOf is the ground of a tile. Ships may sail from it to the tiles of its world.
+func GroundOf(id fence.TileID, world []fence.TileID) (Ground, error) {
+	r, err := region.Of(id)
+	return waters{r, world}, err
+}
+
+// waters is a region of a world.
+type waters struct {
+	*region.Region
+	world []fence.TileID
+}
+
+// Across implements Ground.
+func (w waters) Across(cell int) (open []region.Place) {
+	for _, p := range w.Region.Across(cell) {
+		if slices.Contains(w.world, p.Tile) {
+			open = append(open, p)
+		}
+	}
+	return open
 }
 
 // PlayerKeys are the keys of the tokens that say who a player is. They come from the secret of the actors, but tell

@@ -45,7 +45,8 @@ type recording struct {
 	Digests  []string `json:"digests"`
 }
 
-// record lets bots play until ships have been lost and have returned.
+// record lets bots play until ships have been lost and have returned, and some have left the tile. Those enter it again
+// at the next tick, but for one that finds that its owner has another ship.
 func record(t *testing.T, ticks int) recording {
 	ground, err := region.Of(flower(t, 37.77, -122.42)[0])
 	require.NoError(t, err)
@@ -55,9 +56,11 @@ func record(t *testing.T, ticks int) recording {
 	require.NoError(t, err)
 	var bots []*game.Bot
 	for i := range 200 {
-		bots = append(bots, game.NewBot(fmt.Sprint("bot", i), ground, 1, nil))
+		bots = append(bots, game.NewBot(fmt.Sprint("bot", i), ground, 1, &game.BotConfig{Sails: 0.5}))
 	}
 	var r recording
+	in := tile.Inputs{Room: func(fence.TileID, int) int { return 100 }}
+	kinds := map[game.EventKind]int{}
 	for tick := fence.Tick(1); int(tick) <= ticks; tick++ {
 		var intents []tile.Intent
 		for i, b := range bots {
@@ -66,7 +69,19 @@ func record(t *testing.T, ticks int) recording {
 					tick, i), Body: o.Encode()})
 			}
 		}
-		events, _ := rules.Resolve(tick, intents)
+		in.Intents = intents
+		out := rules.Play(tick, in)
+		events := out.Events
+		in.Arrivals, in.Returns = nil, nil
+		for _, d := range out.Departures {
+			in.Arrivals = append(in.Arrivals, tile.Arrival{Transfer: stream.Transfer{Departure: d}})
+		}
+		if len(out.Departures) > 0 && kinds[game.Sunk] == 0 {
+			in.Returns = []tile.Return{{Transfer: in.Arrivals[0].Transfer}, {Transfer: in.Arrivals[0].Transfer}}
+		}
+		for _, e := range events {
+			kinds[game.EventKind(e[0])]++
+		}
 		if int(tick) == ticks-1 {
 			events = append([][]byte{rules.Dilated(1.5)}, events...)
 		}
@@ -82,6 +97,10 @@ func record(t *testing.T, ticks int) recording {
 		} else if int(tick) > ticks/2 {
 			r.Payloads, r.Digests = append(r.Payloads, payload), append(r.Digests, view.Digest().String())
 		}
+	}
+	if ticks > 100 {
+		require.Positive(t, kinds[game.Departed])
+		require.Positive(t, kinds[game.Sunk])
 	}
 	return r
 }

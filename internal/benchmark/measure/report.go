@@ -56,6 +56,8 @@ type Report struct {
 	Chaos   *chaos.Report  `json:"chaos,omitempty"`
 	Audited int            `json:"cards_audited,omitempty"` // in the ledger with the outcome told
 
+	Census *players.Census `json:"census,omitempty"` // of the ships
+
 	Converged bool   `json:"converged"`
 	Why       string `json:"why_not,omitempty"`
 }
@@ -128,6 +130,9 @@ func (r *Report) Write(form string, out io.Writer) error {
 		line("audit", "%d cards have in the ledger the outcome their players were told, and cost that once", r.Audited)
 		r.Chaos.Write(line)
 	}
+	if r.Census != nil {
+		line("census", "%s", r.Census)
+	}
 	if r.Converged {
 		line("converged", "yes: every client's view equals its owner's state")
 	} else {
@@ -141,6 +146,8 @@ func (r *Report) Verdict() error {
 	switch {
 	case !r.Converged:
 		return ErrNotConverged
+	case r.Census != nil && r.Census.Err() != nil:
+		return r.Census.Err()
 	case r.Lobby != nil && r.Lobby.Why != "":
 		return fmt.Errorf("%w: %s", census.ErrLobby, r.Lobby.Why)
 	}

@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/examples/battle/game"
-	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
-	"github.com/tilefence/tilefence/stream"
 	slow "github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/standin"
 	"github.com/tilefence/tilefence/tile/region"
@@ -50,7 +49,7 @@ func (p *Pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	view, err := p.viewOf(ctx, r.Tile, ground)
+	view, err := players.ReadTile(ctx, p.Log, r.Tile, ground)
 	if err != nil {
 		return nil, err
 	}
@@ -60,33 +59,6 @@ func (p *Pilots) think(ctx context.Context, r slow.Request) ([]byte, error) {
 		return nil, slow.ErrNoSubject // the ship is gone, or has no room
 	}
 	return order.Encode(), nil
-}
-
-// viewOf reads a tile from the store.
-func (p *Pilots) viewOf(ctx context.Context, id fence.TileID, ground game.Ground) (*game.View, error) {
-	view, err := game.NewView(ground)
-	if err != nil {
-		return nil, err
-	}
-	history, err := stream.Recover(ctx, p.Log, id)
-	if err != nil {
-		return nil, err
-	}
-	if history.HasSnapshot {
-		state, _, err := stream.OpenSnapshot(history.Snapshot.Blob)
-		if err != nil {
-			return nil, err
-		}
-		if err := view.Restore(state, fence.AreaSet{}); err != nil {
-			return nil, err
-		}
-	}
-	for i := range history.Entries {
-		if err := view.Apply(&history.Entries[i]); err != nil {
-			return nil, err
-		}
-	}
-	return view, nil
 }
 
 // shownPlanner is a planner of which the page shows what it is at. In a worker that was killed no call returns.

@@ -14,7 +14,6 @@ import (
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // Bot is one client: a watcher of what it can see of its tile through the relay, and a player through the gateway. It
@@ -22,7 +21,8 @@ import (
 type Bot struct {
 	cfg    *Config
 	actor  string
-	tile   fence.TileID
+	world  *grounds
+	home   fence.TileID
 	brain  *game.Bot
 	relay  *relayclient.Client
 	player *gatewayws.Client
@@ -31,7 +31,10 @@ type Bot struct {
 
 	watch, act TokenFunc // of a guest who came through the lobby, for relay and gateway; else nil
 
-	mu     sync.Mutex // guards what follows; frames come from the client's goroutine
+	mu     sync.Mutex   // guards what follows; frames come from the client's goroutine
+	tile   fence.TileID // where its ship is, or may be
+	alone  int          // ticks since it last saw its ship; 0: it has seen none yet
+	sails  bool         // it has followed its ship here, and not seen it yet
 	view   *game.View
 	areas  fence.AreaSet // that it watches; never all of them at first
 	at     fence.Position
@@ -51,12 +54,15 @@ const Prefix = "bot"
 // Name is the actor of a bot.
 func Name(i int) string { return fmt.Sprintf("%s%04d", Prefix, i) }
 
-func newBot(i int, id fence.TileID, ground game.Ground, cfg *Config) (*Bot, error) {
+func newBot(i int, world *grounds, cfg *Config) (*Bot, error) {
 	habits := &game.BotConfig{DrawEvery: fence.Tick(cfg.DrawEvery)}
+	if i >= cfg.AtHome {
+		habits.Sails = sails
+	}
 	if cfg.DealLater {
 		habits.FirstDraw = 1 + fence.Tick(i%cfg.DrawEvery)
 	}
-	b, err := newPlayer(Name(i), id, ground, cfg.Seed+uint64(i), habits, cfg)
+	b, err := newPlayer(Name(i), world.tiles[i%len(world.tiles)], world, cfg.Seed+uint64(i), habits, cfg)
 	if err == nil {
 		b.phase = cfg.Tick * time.Duration(i*617%1000) / 1000
 	}
@@ -66,11 +72,8 @@ func newBot(i int, id fence.TileID, ground game.Ground, cfg *Config) (*Bot, erro
 // NewGuest makes a bot for a guest who came through the lobby, with the tokens for relay and gateway. It has no cards,
 // so nothing of it is in the ledger but its welcome.
 func NewGuest(actor string, id fence.TileID, seed uint64, watch, act TokenFunc, cfg *Config) (*Bot, error) {
-	ground, err := region.Of(id)
-	if err != nil {
-		return nil, err
-	}
-	b, err := newPlayer(actor, id, ground, seed, &game.BotConfig{FirstDraw: fence.Tick(1) << 40}, cfg)
+	b, err := newPlayer(actor, id, &grounds{tiles: []fence.TileID{id}}, seed,
+		&game.BotConfig{FirstDraw: fence.Tick(1) << 40}, cfg)
 	if err == nil {
 		b.watch, b.act = watch, act
 	}
@@ -78,13 +81,15 @@ func NewGuest(actor string, id fence.TileID, seed uint64, watch, act TokenFunc, 
 }
 
 func newPlayer(
-	actor string, id fence.TileID, ground game.Ground, seed uint64, habits *game.BotConfig, cfg *Config,
+	actor string, id fence.TileID, world *grounds, seed uint64, habits *game.BotConfig, cfg *Config,
 ) (*Bot, error) {
-	view, err := game.NewView(ground)
+	ground, err := world.of(id)
 	if err != nil {
 		return nil, err
 	}
-	return &Bot{cfg: cfg, actor: actor, tile: id, brain: game.NewBot(actor, ground, seed, habits), view: view}, nil
+	view, err := game.NewView(ground)
+	return &Bot{cfg: cfg, actor: actor, home: id, tile: id, world: world, view: view,
+		brain: game.NewBot(actor, ground, seed, habits)}, err
 }
 
 // Visit lets a guest play until ctx ends, at these URLs.
@@ -200,6 +205,9 @@ func (b *Bot) play(ctx context.Context, gatewayURL string) error {
 		case <-ticker.C:
 		}
 		// To the end, also when playing ends meanwhile: what the bot has noted, the relay must hear.
+		if err := b.follow(context.WithoutCancel(ctx)); err != nil {
+			return err
+		}
 		if err := b.look(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
@@ -276,6 +284,9 @@ func (b *Bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, e
 func (b *Bot) onSync(s relayclient.Sync) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s.Tile != b.tile {
+		return
+	}
 	areas := s.Areas.And(b.areas) // not what it has left since
 	if s.Opens {
 		if err := b.view.Open(s.Snapshot.Blob, areas); err != nil {
@@ -290,6 +301,10 @@ func (b *Bot) onSync(s relayclient.Sync) {
 func (b *Bot) onFrame(f fence.Entry) {
 	now := time.Now()
 	b.mu.Lock()
+	if f.Tile != b.tile { // it has left that one
+		b.mu.Unlock()
+		return
+	}
 	if err := b.view.Apply(&f); err != nil {
 		b.broken = err
 	}
@@ -300,11 +315,18 @@ func (b *Bot) onFrame(f fence.Entry) {
 	b.mu.Unlock()
 	if news {
 		if b.cfg.Delivered != nil {
-			b.cfg.Delivered(b.tile, f.At)
+			b.cfg.Delivered(f.Tile, f.At)
 		}
 		b.cfg.Measures.Latency.Record(now.Sub(f.At))
 		b.cfg.Measures.Frames.Add(1)
 	}
+}
+
+// where is the tile that the bot watches.
+func (b *Bot) where() fence.TileID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.tile
 }
 
 // differs says how what the bot sees differs from its owner's state; nothing if it does not. What it sees must be the
@@ -316,7 +338,7 @@ func (b *Bot) differs(owner *OwnerState) string {
 	if broken == nil && !b.view.Holds(b.areas) {
 		broken = errors.New("areas that it watches are missing")
 	}
-	if broken == nil && b.at.Seq == owner.Seq && b.at.Chain == owner.Chain &&
+	if broken == nil && b.tile == owner.Tile && b.at.Seq == owner.Seq && b.at.Chain == owner.Chain &&
 		owner.agrees(b.view.Digests()) {
 		return ""
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // Fleet is all bots of a process.
@@ -26,13 +25,9 @@ type Fleet struct {
 // New makes so many bots, which share the tiles of a world.
 func New(n int, world []fence.TileID, cfg *Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
+	all := &grounds{tiles: world}
 	for i := range n {
-		id := world[i%len(world)]
-		ground, err := region.Of(id)
-		if err != nil {
-			return nil, err
-		}
-		b, err := newBot(i, id, ground, cfg)
+		b, err := newBot(i, all, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -141,13 +136,14 @@ func (f *Fleet) converged(ctx context.Context) (bool, string) {
 		owners := map[fence.TileID]OwnerState{}
 		var still []*Bot
 		for _, b := range open {
-			owner, ok := owners[b.tile]
+			id := b.where()
+			owner, ok := owners[id]
 			if !ok {
 				var err error
-				if owner, err = f.cfg.Owner(ctx, b.tile); err != nil {
-					why = fmt.Sprintf("tile %s: its owner does not say its state: %v", b.tile, err)
+				if owner, err = f.cfg.Owner(ctx, id); err != nil {
+					why = fmt.Sprintf("tile %s: its owner does not say its state: %v", id, err)
 				}
-				owners[b.tile] = owner
+				owners[id] = owner
 			}
 			if owner.Areas == nil {
 				still = append(still, b)

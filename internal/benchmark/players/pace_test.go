@@ -21,7 +21,7 @@ func TestBotsKeepPace(t *testing.T) {
 	require.NoError(t, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(t, err)
-	b, err := newBot(0, world[0], ground, &Config{Tick: 100 * time.Millisecond, DrawEvery: 10,
+	b, err := newBot(0, &grounds{tiles: world}, &Config{Tick: 100 * time.Millisecond, DrawEvery: 10,
 		Measures: NewMeasures()})
 	require.NoError(t, err)
 	assert.Equal(t, 100*time.Millisecond, b.interval())

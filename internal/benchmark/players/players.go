@@ -29,6 +29,7 @@ type Config struct {
 	Seed           uint64        // of the bots' decisions
 	DrawEvery      int           // ticks until a bot draws the next card
 	DealLater      bool          // bots draw the first card at different times
+	AtHome         int           // so many bots, from the first, stay in their tiles: their ships do not sail to others
 
 	HTTP        *http.Client // for relay and gateway
 	Credentials func(address, actor string) (string, TokenFunc)
@@ -45,6 +46,7 @@ type Measures struct {
 	Latency                   *figures.Histogram // from a commit to the client
 	OrderLatency              *figures.Histogram // from sending an order to its outcome
 	Frames, Joined            atomic.Int64
+	Crossings                 atomic.Int64 // ships that bots have followed into another tile
 	Moves, MovesFailed, Cards atomic.Int64
 	Outcomes                  Outcomes
 }
@@ -90,6 +92,8 @@ type OwnerState struct {
 	Digest  string                     `json:"digest"` // of the whole tile
 	Areas   map[fence.Area]game.Digest `json:"areas"`
 	Serving bool                       `json:"serving"`
+
+	UnderWay int `json:"under_way"` // ships that have left the tile and may come back
 }
 
 // agrees reports whether areas that a client sees are as the owner has them.

@@ -13,6 +13,7 @@ import { Panel } from "./panel.js";
 import { Scene } from "./scene.js";
 import { Ticket } from "./ticket.js";
 import { Viewport } from "./viewport.js";
+import { Departed } from "./wire.js";
 
 const pollEvery = 500; // ms between two looks at the servers' status
 const pollFaults = 200; // the same while something is broken on purpose
@@ -131,6 +132,7 @@ class Page {
     const v = this.views.get(id);
     const events = v.fleet.apply(frame.tick, frame.payload, areas);
     v.tick = Math.max(v.tick, frame.tick);
+    if (events.some((e) => e.kind === Departed && this.viewport.shows(v, e.ship))) this.viewport.seek();
     if (arrived) {
       this.viewport.count(v, frame.payload);
       this.meter.frame(arrived + this.clock.ahead - frame.at, id);
@@ -144,7 +146,7 @@ class Page {
     const v = this.views.get(id);
     Object.assign(v, { epoch: position.epoch, seq: position.seq });
     if (v.fleet.whole) v.states.set(position.seq, v.fleet.encode()); // the owner's digest is of the whole tile
-    this.viewport.look();
+    this.viewport.look(this.views.values());
     if (v.states.size > remembered) v.states.delete(v.states.keys().next().value);
     this.scene.at(id, v.epoch, v.seq, v.tick);
     if (before.epoch === 0) this.panel.began(id, position.epoch);
@@ -293,7 +295,7 @@ class Page {
     this.panel.tip(this.pointed);
     this.viewport.show();
     this.panel.owners([...this.views.values()]);
-    this.panel.figures(this.status, this.meter.figures(), this.feed.counts);
+    this.panel.figures(this.status, this.meter.figures(), this.feed.counts, this.scene.crossings);
     this.meter.draw((tile) => this.views.get(tile)?.owner ?? "");
   }
 }

@@ -2,7 +2,10 @@
 
 import { events } from "../relay/client.js";
 import { decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
-import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored, Paced } from "./wire.js";
+import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored, Paced, Departed, Sunk } from "./wire.js";
+
+/** The ships of an area by their numbers, with the owners of those that have spawned, and have sunk, there. */
+const shipsOf = (ships = [], born = [], sunk = []) => Object.assign(new Map(ships.map((s) => [s.id, s])), { born, sunk });
 
 export class Fleet {
   /** spans has the first cell of each area, from area 1, and in the end the number of cells. */
@@ -10,7 +13,7 @@ export class Fleet {
     this.all = spans.slice(1).map((_, i) => i + 1); // the tile's areas
     this.areaOf = new Uint8Array(spans.at(-1));
     for (const area of this.all) this.areaOf.fill(area, spans[area - 1], spans[area]);
-    this.areas = new Map(this.all.map((area) => [area, new Map()])); // area that is held → ship number → ship
+    this.areas = new Map(this.all.map((area) => [area, shipsOf()])); // area that is held → ship number → ship
     this.taken = new Map(); // cell → ship in play
     this.pace = 1; // how many tick intervals a tick lasts, as far as was told
   }
@@ -29,11 +32,11 @@ export class Fleet {
 
   #take(blob, areas, held) {
     held = new Map(held);
-    for (const area of areas) held.set(area, new Map());
-    for (const [area, ships] of decodeGame(blob)) {
+    for (const area of areas) held.set(area, shipsOf());
+    for (const [area, ships, born, sunk] of decodeGame(blob)) {
       if (!areas.includes(area)) continue;
       if (ships.some((s) => this.areaOf[s.cell] !== area)) throw new WireError("a ship in another area");
-      held.set(area, new Map(ships.map((s) => [s.id, s])));
+      held.set(area, shipsOf(ships, born, sunk));
     }
     this.#occupy(held);
     this.areas = held;
@@ -81,6 +84,10 @@ export class Fleet {
     const area = e.area ?? this.areaOf[e.cell], ships = this.areas.get(area);
     if (!ships) throw new WireError(`area ${area} is not held`);
     if (e.kind === Spawned || e.kind === Entered) return this.#enter(ships, e);
+    if (e.kind === Sunk) {
+      ships.sunk.push(e.owner);
+      return { kind: Sunk };
+    }
     const id = e.kind === Fired ? e.target : e.ship, ship = ships.get(id);
     if (!ship) throw new WireError(`there is no ship ${id} in area ${area}`);
     if ((ship.hull === 0) !== (e.kind === Returned) && e.kind !== Scored) throw new WireError(`ship ${id} is destroyed, or in play`);
@@ -99,7 +106,7 @@ export class Fleet {
       case Fired:
         this.#hit(tick, ship, e);
         return { ...e, ship: this.find(e.ship), target: ship };
-      case Left:
+      case Left: case Departed:
         ships.delete(id);
         this.taken.delete(ship.cell);
         break;
@@ -120,6 +127,7 @@ export class Fleet {
     const ship = { id: e.ship, cell: e.cell, hull: e.hull, shield: e.shield, score: e.score, back: 0, owner: e.owner };
     ships.set(ship.id, ship);
     this.taken.set(e.cell, ship);
+    if (e.kind === Spawned) ships.born.push(e.owner);
     return { ...e, ship };
   }
 
@@ -143,7 +151,7 @@ export class Fleet {
   /** The canonical snapshot, of which digest takes the SHA-256. */
   encode() {
     const ascending = (ships) => [...ships.values()].sort((a, b) => a.id - b.id);
-    return encodeGame([...this.areas].sort(([a], [b]) => a - b).map(([area, ships]) => [area, ascending(ships)]));
+    return encodeGame([...this.areas].sort(([a], [b]) => a - b).map(([area, ships]) => [area, ascending(ships), ships.born, ships.sunk]));
   }
 }
 

@@ -48,7 +48,8 @@ export class Panel {
     write($("link").lastElementChild, text);
   }
 
-  figures(status, page, counts) {
+  figures(status, page, counts, crossings) {
+    write($("n-crossings"), digits(crossings));
     if (page) {
       write($("page50"), `${millis(page.p50)}`);
       write($("page99"), `${millis(page.p99)}`);

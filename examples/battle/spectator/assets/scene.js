@@ -7,6 +7,7 @@ import { drawLabel } from "./label.js";
 import { css, grey, mix, rgb } from "./palette.js";
 import { phase } from "./chaos.js";
 import { Sprites } from "./sprites.js";
+import { Departed, Entered } from "./wire.js";
 
 const pulseTime = 260, beatTime = 500, waveTime = 1300, contestTime = 500, refusalTime = 7000, reliefTime = 1600; // ms
 const harm = [255, 107, 94], relief = [111, 224, 160], mending = [255, 196, 107];
@@ -21,6 +22,8 @@ export class Scene {
     this.ctx = liveCanvas.getContext("2d");
     this.groundCtx = groundCanvas.getContext("2d", { alpha: true });
     this.effects = new Effects();
+    this.away = new Map(); // by owner, ships that have left a tile: its id, and where they were
+    this.crossings = 0; // of ships from tile to tile
     this.tiles = new Map(world.tiles.map((t) => [t.tile, this.#tile(t)]));
     this.mesh = document.createElement("canvas"); // the cells, drawn once a view
     this.camera = new Camera(box(world.tiles), () => { this.meshStale = true; this.wake(); });
@@ -73,7 +76,19 @@ export class Scene {
     t.sprites.pace(fleet.pace);
     if (document.hidden) t.sprites.reset(fleet.ships);
     else t.sprites.react(events, now, calmly.matches);
+    for (const e of events) this.#cross(t, e, now);
     this.wake();
+  }
+
+  /** A ship sails from where it left one tile to where it enters another. */
+  #cross(t, e, now) {
+    if (e.kind === Departed) this.away.set(String(e.ship.owner), { id: t.id, at: t.sprites.place(e.ship) });
+    const from = e.kind === Entered && this.away.get(String(e.ship.owner));
+    if (!from) return;
+    this.away.delete(String(e.ship.owner));
+    if (from.id === t.id) return; // it has come back
+    this.crossings++;
+    if (!document.hidden && !calmly.matches) t.sprites.sail(e.ship, from.at, now);
   }
 
   at(id, epoch, seq, tick) {

@@ -1,7 +1,7 @@
 // The ships of one tile as they are drawn: where each is between two cells right now, where it points,
 // and what its events light up.
 
-import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered } from "./wire.js";
+import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Departed } from "./wire.js";
 
 const healthy = [226, 238, 255], hurt = [255, 122, 92], shieldBlue = [126, 211, 255];
 const rgba = (c, a) => `rgba(${c[0]},${c[1]},${c[2]},${a})`;
@@ -57,6 +57,11 @@ export class Sprites {
         if (!entered.has(e.ship.id)) this.all.delete(e.ship.id);
         return;
       }
+      if (e.kind === Departed) { // for another tile
+        this.effects.warp(now, null, this.#centre(e.ship.cell));
+        this.all.delete(e.ship.id);
+        return;
+      }
       const sprite = e.ship && (this.all.get(e.ship.id) ?? this.#put(e.ship));
       switch (e.kind) {
         case Entered:
@@ -93,6 +98,15 @@ export class Sprites {
     const dx = sprite.to[0] - sprite.from[0], dy = sprite.to[1] - sprite.from[1];
     if (dx || dy) sprite.angle = Math.atan2(dy, dx);
   }
+
+  /** A ship that has come into sight sails from a place, in another tile. */
+  sail(ship, from, now) {
+    const sprite = this.all.get(ship.id);
+    Object.assign(sprite, { from, start: now, angle: Math.atan2(sprite.to[1] - from[1], sprite.to[0] - from[0]) });
+  }
+
+  /** Where a ship is, by its cell. */
+  place(ship) { return this.#centre(ship.cell); }
 
   #jump(sprite, e, now) {
     const before = e.kind === Warped || e.kind === Entered ? this.at(sprite, now) : null;

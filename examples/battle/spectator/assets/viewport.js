@@ -15,6 +15,7 @@ export class Viewport {
     this.player = null; // { view, id, name }
     this.areas = []; // that the player watches, its own area first
     this.only = false; // the page sees what the player sees
+    this.away = false; // the player's ship has left its tile: the page looks for it in all of them
     this.ticks = []; // { seen, whole } in bytes; whole is null in the player's view
     this.whole = 0; // the mean of the tile, as long as the page saw all of it
     $("player-only").addEventListener("click", () => this.see(!this.only));
@@ -26,6 +27,7 @@ export class Viewport {
     const only = this.only;
     if (only) this.see(false);
     this.player = view && { view, id: ship.id, name: text.decode(ship.owner) };
+    this.away = false;
     this.areas = [];
     this.ticks = [];
     this.whole = 0;
@@ -40,8 +42,21 @@ export class Viewport {
     this.show();
   }
 
-  /** Finds the player's ship, and with it the areas that are watched. */
-  look() {
+  /** Whether a ship of a tile is the player's. */
+  shows(view, ship) { return view === this.player?.view && ship.id === this.player.id; }
+
+  /** The player's ship has left its tile. */
+  seek() {
+    if (this.only) this.see(false);
+    this.away = true;
+  }
+
+  /** Finds the player's ship in one of the tiles, and with it the areas that are watched. */
+  look(views = []) {
+    for (const view of this.away ? views : []) {
+      const ship = view.fleet.ships.find((s) => text.decode(s.owner) === this.player.name);
+      if (ship) return void this.follow(view, ship);
+    }
     const { player } = this, ship = player?.view.fleet.find(player.id);
     if (!ship) return;
     const { areaOf } = player.view.fleet, own = areaOf[ship.cell];

@@ -13,7 +13,7 @@ export function measure(payload) {
   return Array.from(parts(payload, "batch"), ([area, { left }]) => [area, left + (left < 128 ? 2 : 3)]);
 }
 
-export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6, Left = 7, Entered = 8, Scored = 9, Paced = 10;
+export const Spawned = 1, Moved = 2, Fired = 3, Shielded = 4, Warped = 5, Returned = 6, Left = 7, Entered = 8, Scored = 9, Paced = 10, Departed = 11, Sunk = 12;
 
 /** One event of the game; the table is in the documentation of game.Event. */
 export function decodeEvent(bytes) {
@@ -38,6 +38,13 @@ export function decodeEvent(bytes) {
     case Left: case Scored:
       e.area = r.u8();
       break;
+    case Departed:
+      e.area = r.u8(); e.to = Array.from(r.take(8), (b) => b.toString(16).padStart(2, "0")).join("").replace(/^0+/, "");
+      break;
+    case Sunk:
+      e.area = r.u8(); e.owner = ownerName(r);
+      if (e.ship !== 0) r.fail("what has sunk has a number");
+      break;
     case Paced:
       e.pace = r.u8() / 4;
       if (e.ship !== 0 || e.pace < 1) r.fail("a pace that cannot be");
@@ -57,11 +64,19 @@ function ownerName(r) {
   return r.take(n).slice();
 }
 
-/** The ships of a game snapshot (game.Rules.Snapshot) as [area, ships], each area's in the order of their numbers. */
+// A list of names, with its length before it.
+function owners(r) {
+  const names = [];
+  for (let n = r.varint(limits.number); n > 0; n--) names.push(ownerName(r));
+  return names;
+}
+
+/** The ships of a game snapshot (game.Rules.Snapshot) as [area, ships, born, sunk], each area's ships in the order of
+ *  their numbers; born and sunk are owners. */
 export function* decodeGame(bytes) {
   for (const [area, r] of parts(bytes, "game snapshot")) {
-    if (r.u8() !== 2) r.fail("unknown version");
-    const ships = [];
+    if (r.u8() !== 3) r.fail("unknown version");
+    const born = owners(r), sunk = owners(r), ships = [];
     for (let last = 0; r.left;) {
       const ship = {
         id: r.varint(limits.number), cell: r.u16(), hull: r.u8(), shield: r.u8(), score: r.varint(limits.number),
@@ -71,16 +86,20 @@ export function* decodeGame(bytes) {
       last = ship.id;
       ships.push(ship);
     }
-    yield [area, ships];
+    yield [area, ships, born, sunk];
   }
 }
 
-/** The canonical snapshot of areas, [area, ships] ascending: what the digest is taken of. */
+/** The canonical snapshot of areas, [area, ships, born, sunk] ascending: what the digest is taken of. */
 export function encodeGame(areas) {
   const out = [];
-  for (const [area, ships] of areas) {
-    if (ships.length === 0) continue;
-    const part = [2];
+  for (const [area, ships, born, sunk] of areas) {
+    if (ships.length + born.length + sunk.length === 0) continue;
+    const part = [3];
+    for (const names of [born, sunk]) {
+      varint(part, names.length);
+      for (const name of names) part.push(name.length, ...name);
+    }
     for (const s of ships) {
       varint(part, s.id);
       part.push(s.cell >> 8, s.cell & 255, s.hull, s.shield);
