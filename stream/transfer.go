@@ -97,12 +97,13 @@ type Refusal struct {
 
 // Settlement is what a tile does with its departures to another tile once that has decided them: those up to UpTo are
 // forgotten. The game takes those back that were refused, by the events of the same batch, but for those in Parked:
-// its rules fail with them, and they stay with the tile's state until an operator or another version of the rules
-// has dealt with them.
+// its rules fail with them, and they stay with the tile's state until its rules, asked again, take them back: those are
+// in Retaken.
 type Settlement struct {
-	To     fence.TileID
-	UpTo   TransferID
-	Parked []Refusal
+	To      fence.TileID
+	UpTo    TransferID // zero: nothing new
+	Parked  []Refusal
+	Retaken []TransferID // in order
 }
 
 // AppendTransferID appends an ID as three varints.
@@ -164,6 +165,10 @@ func (b *Batch) transferSections(private []byte) ([]byte, error) {
 			return nil, err
 		}
 		content = AppendRefusals(AppendTransferID(binary.AppendUvarint(content, uint64(s.To)), s.UpTo), s.Parked)
+		content = binary.AppendUvarint(content, uint64(len(s.Retaken)))
+		for _, id := range s.Retaken {
+			content = AppendTransferID(content, id)
+		}
 	}
 	return appendSection(private, tagSettlements, content), nil
 }
@@ -280,7 +285,23 @@ func (d *decoder) decisions() (all []Decision) {
 
 func (d *decoder) settlements() (all []Settlement) {
 	for len(d.p) > 0 {
-		all = append(all, Settlement{To: d.tile(), UpTo: d.transfer(), Parked: d.refusals()})
+		all = append(all, Settlement{To: d.tile(), UpTo: d.transfer(), Parked: d.refusals(), Retaken: d.transfers()})
+	}
+	return all
+}
+
+// transfers reads a list of IDs.
+func (d *decoder) transfers() (all []TransferID) {
+	n := d.number(maxTransfersTick)
+	if n > uint64(len(d.p)) {
+		d.fail("more transfers than bytes")
+	}
+	for i := uint64(0); i < n && d.err == nil; i++ {
+		id := d.transfer()
+		if d.err == nil && (id.IsZero() || len(all) > 0 && all[len(all)-1].Compare(id) >= 0) {
+			d.fail("transfers that are not in order")
+		}
+		all = append(all, id)
 	}
 	return all
 }

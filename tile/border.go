@@ -34,6 +34,7 @@ type border struct {
 	neighbors map[fence.TileID]*neighbor     // that something was presented to
 	inputs    Inputs                         // of the rules, the loop's
 	turn      int                            // whose arrivals come first at the next tick
+	retried   map[stream.TransferID]bool     // those parked with which the rules of this owner fail; the loop's
 }
 
 // unconfirmed is the tile's part of its channels after a batch that may still be lost.
@@ -69,6 +70,7 @@ func (b *border) begin() {
 	}
 	b.ctx, b.stop = context.WithCancel(b.life)
 	b.unconfirmed, b.confirming = nil, false
+	b.retried = map[stream.TransferID]bool{}
 	b.neighbors = map[fence.TileID]*neighbor{} // what they have answered another owner, or this one before, comes again
 	b.confirms(b.history.Transfers)
 }
@@ -261,7 +263,28 @@ func (b *border) offer() *offer {
 			f.returns = append(f.returns, back{Return: r})
 		}
 	}
+	b.again(f)
 	return f
+}
+
+// again offers what is parked, once to each owner: its rules may be others.
+func (b *border) again(f *offer) {
+	for _, peer := range b.history.Transfers.Peers() {
+		for _, r := range b.history.Transfers.With(peer).Parked {
+			if !b.retried[r.ID] && len(f.returns) < mostReturns {
+				f.returns = append(f.returns, back{Return: r, parked: true})
+			}
+		}
+	}
+}
+
+// offered notes with which of the parked ones the rules still fail.
+func (b *border) offered(f *offer) {
+	for i := range f.returns {
+		if r := &f.returns[i]; r.poison != "" {
+			b.retried[r.ID] = true
+		}
+	}
 }
 
 // drop forgets what a tile has presented: it is decided. b.mu is held.

@@ -16,6 +16,7 @@ func (o *tileOwner) resolve(subs []submission) (b *pendingBatch, took time.Durat
 	} else {
 		o.offered = o.border.offer()
 		b, left, took = o.decide(subs)
+		o.border.offered(o.offered)
 	}
 	o.inbox.requeue(left)
 	o.inbox.holds(len(subs) - len(left))
@@ -100,7 +101,7 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	if err := o.resolver.resolve(in, batch, d); err != nil {
 		return nil, err
 	}
-	arrivals, err := f.decided(d, batch)
+	crossed, err := f.decided(d, batch)
 	if err == nil {
 		err = o.border.checkRoom(d.Departures)
 	}
@@ -116,7 +117,7 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	}
 	b, err := o.form(subs, *batch, d)
 	if err == nil {
-		b.arrivals = arrivals
+		b.crossed = crossed
 	}
 	return b, err
 }

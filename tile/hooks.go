@@ -73,6 +73,8 @@ type CommitInfo struct {
 	Departures int // of entities for other tiles
 	Arrivals   int // of entities that were taken
 	Refused    int // arrivals that were not
+	Returns    int // departures that were refused, and that the rules have taken back
+	Parked     int // departures that were refused, and with which the rules fail
 
 	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
 	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is

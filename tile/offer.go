@@ -34,6 +34,7 @@ type arrival struct {
 // back is a departure that comes back.
 type back struct {
 	Return
+	parked bool // and was parked
 	poison string
 }
 
@@ -55,10 +56,17 @@ func (f *offer) inputs(in *Inputs) {
 	}
 }
 
-// decided puts into a batch what the rules have said of the arrivals, and returns how many that is.
-func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
+// crossed is what becomes of an offer in a tick.
+type crossed struct {
+	arrivals int // that are decided
+	returns  int // that are taken back
+	parked   int
+}
+
+// decided puts into a batch what the rules have said of the arrivals.
+func (f *offer) decided(d *Outputs, b *stream.Batch) (n crossed, err error) {
 	if f.empty() && len(d.Verdicts) == 0 {
-		return 0, nil
+		return n, nil
 	}
 	byTile := map[fence.TileID]*stream.Decision{}
 	var order []fence.TileID
@@ -81,7 +89,7 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
 		}
 		of := decision(a.From)
 		of.Mark = a.ID
-		n++
+		n.arrivals++
 		if reason != "" {
 			of.Refused = append(of.Refused, refusal(a.ID, reason))
 		}
@@ -95,15 +103,33 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) (n int, err error) {
 	for _, from := range order {
 		b.Decisions = append(b.Decisions, *byTile[from])
 	}
-	for _, s := range f.settles {
-		for i := range f.returns {
-			if r := &f.returns[i]; r.To == s.To && r.poison != "" {
-				s.Parked = append(s.Parked, refusal(r.ID, r.poison))
-			}
+	b.Settlements = append(b.Settlements, f.settles...)
+	for i := range f.returns {
+		switch r := &f.returns[i]; {
+		case r.poison == "" && r.parked:
+			s := settlement(b, r.To)
+			s.Retaken = append(s.Retaken, r.ID)
+			n.returns++
+		case r.poison == "":
+			n.returns++
+		case !r.parked:
+			s := settlement(b, r.To)
+			s.Parked = append(s.Parked, refusal(r.ID, r.poison))
+			n.parked++
 		}
-		b.Settlements = append(b.Settlements, s)
 	}
 	return n, nil
+}
+
+// settlement is the one of a batch with a tile.
+func settlement(b *stream.Batch, to fence.TileID) *stream.Settlement {
+	for i := range b.Settlements {
+		if b.Settlements[i].To == to {
+			return &b.Settlements[i]
+		}
+	}
+	b.Settlements = append(b.Settlements, stream.Settlement{To: to})
+	return &b.Settlements[len(b.Settlements)-1]
 }
 
 // refusal is a refusal with the reason as it may travel.
@@ -132,10 +158,10 @@ func (f *offer) first(n int) *offer {
 	}
 	c.returns = f.returns[:n]
 	for _, s := range f.settles { // a tile's departures are settled up to the last return that is not left out
-		if slices.ContainsFunc(f.returns[n:], func(r back) bool { return r.To == s.To }) {
+		if slices.ContainsFunc(f.returns[n:], func(r back) bool { return r.To == s.To && !r.parked }) {
 			s.UpTo = stream.TransferID{}
 			for _, r := range c.returns {
-				if r.To == s.To {
+				if r.To == s.To && !r.parked {
 					s.UpTo = r.ID
 				}
 			}

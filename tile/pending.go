@@ -18,7 +18,7 @@ type pendingBatch struct {
 	submissions []submission
 	outcomes    []stream.Outcome // per submission
 	why         []string         // of the first of them; see Outputs.Why
-	arrivals    int              // that are decided
+	crossed     crossed          // the tile's border
 	formed      time.Time
 	resolve     time.Duration // in the game's rules, before
 	attempts    int
@@ -134,7 +134,7 @@ func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
 	for j := range b.batch.Decisions {
 		i.Refused += len(b.batch.Decisions[j].Refused)
 	}
-	i.Arrivals = b.arrivals - i.Refused
+	i.Arrivals, i.Returns, i.Parked = b.crossed.arrivals-i.Refused, b.crossed.returns, b.crossed.parked
 	if n := len(b.batch.Resolutions); n > 0 {
 		i.Actions = make([]ActionInfo, 0, n)
 		for j := range b.submissions {

@@ -15,8 +15,9 @@ import (
 )
 
 // The model searches every order of the steps of a few tiles that exchange a few entities: departures, confirmations,
-// messages that are lost, late and repeated, owners that die, and owners that die with their master, so that what was
-// not confirmed is lost. The channels are the ones that tiles use. In every state each entity is in one place.
+// messages that are lost, late and repeated, owners that die, owners that die with their master, so that what was not
+// confirmed is lost, and rules that fail with what comes back, for a while. The channels are the ones that tiles use.
+// In every state each entity is in one place.
 
 // version is a tile after a batch.
 type version struct {
@@ -65,6 +66,7 @@ type world struct {
 	wire      []message
 	crossings int   // that may begin
 	deaths    int   // that may happen
+	failures  int   // of rules with what comes back
 	last      *step // how it came here
 }
 
@@ -79,6 +81,8 @@ const (
 	noPredecessor        mutant = "what does not follow the mark is decided"
 	refusalsForgotten    mutant = "refusals are forgotten before they are settled"
 	settledBeforeDecided mutant = "a departure is settled when it was presented"
+	failedForgotten      mutant = "what the rules fail with is settled and not parked"
+	retakenAgain         mutant = "what was parked stays so when it is taken back"
 )
 
 // step is one step on the way to a state.
@@ -111,7 +115,7 @@ func (w *world) clone(text string, args ...any) *world {
 
 // key identifies the state.
 func (w *world) key() string {
-	b := []byte{byte(w.crossings), byte(w.deaths)}
+	b := []byte{byte(w.crossings), byte(w.deaths), byte(w.failures)}
 	add := func(v *version) {
 		b = binary.AppendUvarint(append(append(b, v.holds...), '|', byte(v.at.Epoch)), uint64(v.at.Seq))
 		b = append(v.Append(b), '|')
@@ -166,6 +170,11 @@ func (w *world) census(entities string) string {
 			v := w.tile(id + 1).tip()
 			places = append(places, slices.Repeat([]string{fmt.Sprint("in ", id+1)}, strings.Count(v.holds, x))...)
 			for _, peer := range v.Peers() {
+				for _, r := range v.With(peer).Parked {
+					if r.Entity == x {
+						places = append(places, fmt.Sprint("parked in ", id+1))
+					}
+				}
 				other := w.tile(peer).tip().With(id + 1)
 				for _, tr := range v.With(peer).Outbox {
 					refused := slices.ContainsFunc(other.Refused, func(r stream.Refusal) bool { return r.ID == tr.ID })
@@ -186,6 +195,7 @@ func (w *world) census(entities string) string {
 func (w *world) next(t *testing.T, without mutant) (all []*world) {
 	for id := fence.TileID(1); int(id) <= len(w.tiles); id++ {
 		all = append(all, w.departs(t, id)...)
+		all = append(all, w.retakes(t, id, without)...)
 		all = append(all, w.fails(id)...)
 		if len(w.tile(id).tail) > 0 {
 			c := w.clone("%d: %v is confirmed", id, w.tile(id).tail[0].at)
@@ -219,6 +229,28 @@ func (w *world) departs(t *testing.T, id fence.TileID) (all []*world) {
 			c.crossings--
 			if c.commit(t, id, &stream.Batch{Departures: []stream.Departure{{To: peer, Entity: x}}},
 				strings.Replace(v.holds, x, "", 1)) {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+// retakes are the states after the rules have taken back what was parked: all of it, or the first.
+func (w *world) retakes(t *testing.T, id fence.TileID, without mutant) (all []*world) {
+	v := w.tile(id).tip()
+	for _, peer := range v.Peers() {
+		parked := v.With(peer).Parked
+		for n := 1; n <= len(parked); n++ {
+			holds, s := v.holds, stream.Settlement{To: peer}
+			for _, r := range parked[:n] {
+				holds, s.Retaken = with(holds, r.Entity), append(s.Retaken, r.ID)
+			}
+			if without == retakenAgain {
+				s.Retaken = nil
+			}
+			c := w.clone("%d: takes back %d that were parked", id, n)
+			if c.commit(t, id, &stream.Batch{Settlements: []stream.Settlement{s}}, holds) {
 				all = append(all, c)
 			}
 		}
@@ -301,13 +333,20 @@ func (w *world) delivered(t *testing.T, i int, without mutant) (all []*world) {
 		if upTo.IsZero() {
 			return nil
 		}
-		holds := v.holds
-		for _, r := range returns {
-			holds = with(holds, r.Entity)
-		}
-		c := w.clone("%d: settles up to %v by %v", m.to, upTo, &m)
-		if c.commit(t, m.to, &stream.Batch{Settlements: []stream.Settlement{{To: m.from, UpTo: upTo}}}, holds) {
-			all = append(all, c)
+		for failures := range min(w.failures, len(returns)) + 1 { // the rules fail with the first
+			holds, s := v.holds, stream.Settlement{To: m.from, UpTo: upTo}
+			for i, r := range returns {
+				if i >= failures {
+					holds = with(holds, r.Entity)
+				} else if without != failedForgotten {
+					s.Parked = append(s.Parked, stream.Refusal{ID: r.ID, Reason: "the rules fail"})
+				}
+			}
+			c := w.clone("%d: settles up to %v by %v, %d parked", m.to, upTo, &m, failures)
+			c.failures -= failures
+			if c.commit(t, m.to, &stream.Batch{Settlements: []stream.Settlement{s}}, holds) {
+				all = append(all, c)
+			}
 		}
 		return all
 	}
@@ -369,8 +408,8 @@ func search(t *testing.T, w *world, entities string, without mutant, most int) (
 }
 
 // begin is a world of tiles, of which the first holds the entities.
-func begin(tiles int, entities string, crossings, deaths int) *world {
-	w := &world{tiles: make([]modelTile, tiles), crossings: crossings, deaths: deaths}
+func begin(tiles int, entities string, crossings, deaths, failures int) *world {
+	w := &world{tiles: make([]modelTile, tiles), crossings: crossings, deaths: deaths, failures: failures}
 	for i := range w.tiles {
 		w.tiles[i].epoch = 1
 	}
@@ -380,10 +419,11 @@ func begin(tiles int, entities string, crossings, deaths int) *world {
 
 func TestEachEntityIsInOnePlace(t *testing.T) {
 	for name, w := range map[string]*world{
-		"one entity there and back": begin(2, "x", 2, 1),
-		"two entities":              begin(2, "xy", 2, 1),
-		"three tiles":               begin(3, "x", 2, 1),
-		"two deaths":                begin(2, "x", 1, 2),
+		"one entity there and back": begin(2, "x", 2, 1, 0),
+		"two entities":              begin(2, "xy", 2, 1, 0),
+		"three tiles":               begin(3, "x", 2, 1, 0),
+		"two deaths":                begin(2, "x", 1, 2, 0),
+		"failing rules":             begin(2, "x", 2, 1, 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			states, wrong := search(t, w, w.tiles[0].confirmed.holds, noMutant, 60_000)
@@ -395,10 +435,17 @@ func TestEachEntityIsInOnePlace(t *testing.T) {
 
 func TestEachRuleIsNeeded(t *testing.T) {
 	for _, without := range []mutant{presentUnconfirmed, answerUnconfirmed, noDedupe, noPredecessor, refusalsForgotten,
-		settledBeforeDecided} {
+		settledBeforeDecided, failedForgotten, retakenAgain} {
 		t.Run(string(without), func(t *testing.T) {
-			_, wrong := search(t, begin(2, "xy", 2, 1), "xy", without, 100_000)
+			_, wrong := search(t, begin(2, "xy", 2, 1, failuresFor(without)), "xy", without, 100_000)
 			assert.NotEmpty(t, wrong, "the model does not see it")
 		})
 	}
+}
+
+func failuresFor(without mutant) int {
+	if without == failedForgotten || without == retakenAgain {
+		return 1
+	}
+	return 0
 }

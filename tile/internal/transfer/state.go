@@ -147,6 +147,9 @@ func (f *fold) decide(d *stream.Decision) error {
 
 func (f *fold) settle(s *stream.Settlement) error {
 	c := f.change(s.To)
+	if err := f.retake(c, s); err != nil || s.UpTo.IsZero() {
+		return err
+	}
 	n := slices.IndexFunc(c.Outbox, func(t stream.Transfer) bool { return t.ID == s.UpTo }) + 1
 	if n == 0 {
 		return fmt.Errorf("transfer %s to tile %s is settled, and is not under way", s.UpTo, s.To)
@@ -164,5 +167,23 @@ func (f *fold) settle(s *stream.Settlement) error {
 		f.bytes -= size(&c.Outbox[i])
 	}
 	c.Outbox, c.Settled = slices.Delete(c.Outbox, 0, n), s.UpTo
+	return nil
+}
+
+// retake takes out of the parked ones what the game has taken back.
+func (f *fold) retake(c *Channel, s *stream.Settlement) error {
+	if len(s.Retaken) == 0 {
+		return nil
+	}
+	left := slices.Clone(c.Parked)
+	for _, id := range s.Retaken {
+		i := slices.IndexFunc(left, func(r Return) bool { return r.ID == id })
+		if i < 0 {
+			return fmt.Errorf("transfer %s to tile %s is taken back, and is not parked", id, s.To)
+		}
+		f.bytes -= size(&left[i].Transfer)
+		left = slices.Delete(left, i, i+1)
+	}
+	c.Parked = left
 	return nil
 }
