@@ -60,7 +60,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 		}
 	}
 	wait := func() durable.State { return durable.State{} }
-	if !a.writesThrough() {
+	if !a.journals() {
 		wait = a.durable.Ask(ctx, &a.beside)
 	}
 	a.lap(&a.steps.Asked)
@@ -69,7 +69,7 @@ func (a *acquisition) attempt(ctx context.Context, from source, held fence.Epoch
 	}
 	a.lap(&a.steps.Minted)
 	a.enter(Replaying)
-	if a.writesThrough() {
+	if a.journals() {
 		c, err := a.takeJournal(ctx)
 		if err != nil {
 			return acquired{}, err
@@ -98,12 +98,12 @@ func (a *acquisition) again(ctx context.Context) (acquired, error) {
 	if err := a.ownership.acquire(ctx); err != nil {
 		return acquired{}, err
 	}
-	if a.writesThrough() {
+	if a.journals() {
 		c, err := a.takeJournal(ctx)
 		if err != nil {
 			return acquired{}, err
 		}
-		if c.At != a.history.Position {
+		if c.At != a.history.Position && !(a.writesBehind() && a.behind.has(c.At)) {
 			return acquired{}, errOutlived
 		}
 	}

@@ -40,6 +40,7 @@ type base struct {
 	guard   *guarded // the same, for all calls
 	cfg     *Config
 	inbox   *inbox
+	behind  *writeBehind
 	history *history.History
 	replays *replayWatch
 	watch   watch.Owner    // what a follower sees; empty in a processor that does not follow
@@ -108,14 +109,17 @@ func (c *base) inOwnerHash(ctx context.Context, successor string) fence.Owner {
 // newDurable is the durable store of a tile.
 func newDurable(id fence.TileID, s *Seams, c *Config) *durable.Store {
 	d := &durable.Store{Tile: id, Checkpoint: s.Checkpoint, Reading: c.BootTimeout, Writing: c.DrainTimeout}
-	if c.Durability == WriteThrough {
+	if c.Durability.Durable() {
 		d.Journal = s.Journal
 	}
 	return d
 }
 
-// writesThrough reports whether this tile's batches go to the journal.
+// journals reports whether this tile's batches go to the journal, before they are acknowledged or after.
+func (c *base) journals() bool { return c.cfg.Durability.Durable() }
+
 func (c *base) writesThrough() bool { return c.cfg.Durability == WriteThrough }
+func (c *base) writesBehind() bool  { return c.cfg.Durability == WriteBehind }
 
 // commitThrough is commit for a tick's batch, which counts only when the journal has it too, if the tile writes
 // through. The store comes first, so that the journal never holds what the fence has refused; and it is asked at
@@ -137,7 +141,7 @@ func (c *base) commitThrough(ctx context.Context, batch fence.Commit) (r fence.R
 		return r, 0, err
 	}
 	began := time.Now()
-	if failed := c.journal(ctx, &batch, r); failed != nil {
+	if failed := c.journal(context.WithoutCancel(ctx), &batch, r); failed != nil {
 		return fence.Receipt{}, time.Since(began), failed
 	}
 	return r, time.Since(began), err
@@ -145,7 +149,7 @@ func (c *base) commitThrough(ctx context.Context, batch fence.Commit) (r fence.R
 
 // journal appends a batch that the store has taken.
 func (c *base) journal(ctx context.Context, batch *fence.Commit, r fence.Receipt) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.JournalTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.JournalTimeout)
 	defer cancel()
 	err := c.seams.Journal.Append(ctx, batch.Tile, batch.Entry())
 	switch {

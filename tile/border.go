@@ -14,19 +14,20 @@ import (
 )
 
 // border is where an owner's loop and the tile's neighbours meet. A tile speaks only of a state that cannot be undone:
-// what it presents, what it answers and what it says to be settled is of the last batch that every replica has
-// confirmed. The loop does not wait for that, only the message does.
+// what it presents, what it answers and what it says to be settled is of the last batch that is stable. That is what
+// every replica has confirmed; of a tile with a journal, what the journal has. The loop does not wait for that, only
+// the message does.
 type border struct {
 	*base
 
-	mu          sync.Mutex         // guards what follows
-	life        context.Context    // of the processor
-	ctx         context.Context    // of the owner under one epoch
-	stop        context.CancelFunc // ends ctx; nil: there is no owner
-	confirmed   transfer.State
-	changed     chan struct{} // closed when confirmed changes, or the owner ends
-	unconfirmed []unconfirmed // committed since, oldest first
-	confirming  bool
+	mu         sync.Mutex         // guards what follows
+	life       context.Context    // of the processor
+	ctx        context.Context    // of the owner under one epoch
+	stop       context.CancelFunc // ends ctx; nil: there is no owner
+	spoken     transfer.State     // the stable one
+	changed    chan struct{}      // closed when spoken changes, or the owner ends
+	unstable   []unstable         // committed since, oldest first
+	confirming bool
 
 	presented map[fence.TileID]*Presentation // what waits for a tick; see keep
 	waiting   atomic.Int32                   // how many those are
@@ -37,8 +38,8 @@ type border struct {
 	retried   map[stream.TransferID]bool     // those parked with which the rules of this owner fail; the loop's
 }
 
-// unconfirmed is the tile's part of its channels after a batch that may still be lost.
-type unconfirmed struct {
+// unstable is the tile's part of its channels after a batch that may still be lost.
+type unstable struct {
 	at fence.Position
 	transfer.State
 }
@@ -61,7 +62,7 @@ func newBorder(c *base) *border {
 	return b
 }
 
-// begin begins with an owner's history, which every replica has confirmed.
+// begin begins with an owner's history, which is stable: every replica has confirmed it, and it is the journal's base.
 func (b *border) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,10 +70,10 @@ func (b *border) begin() {
 		b.stop()
 	}
 	b.ctx, b.stop = context.WithCancel(b.life)
-	b.unconfirmed, b.confirming = nil, false
+	b.unstable, b.confirming = nil, false
 	b.retried = map[stream.TransferID]bool{}
 	b.neighbors = map[fence.TileID]*neighbor{} // what they have answered another owner, or this one before, comes again
-	b.confirms(b.history.Transfers)
+	b.speakOf(b.history.Transfers)
 }
 
 // end ends it with the owner.
@@ -90,23 +91,25 @@ func (b *border) end() {
 	b.changed = make(chan struct{})
 }
 
-// committed notes the state after a batch, which is confirmed or has to be asked for.
+// committed notes the state after a batch, which is confirmed or has to be asked for. The journal says by itself what
+// it has.
 func (b *border) committed(batch *stream.Batch, at fence.Position, confirmed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	crosses := len(batch.Departures)+len(batch.Decisions)+len(batch.Settlements) > 0
 	switch {
-	case confirmed:
-		b.unconfirmed = nil
-		b.confirms(b.history.Transfers)
-	case len(batch.Departures)+len(batch.Decisions)+len(batch.Settlements) > 0:
-		b.unconfirmed = append(b.unconfirmed, unconfirmed{at, b.history.Transfers})
+	case confirmed && !b.journals(), b.writesThrough() && crosses:
+		b.unstable = nil
+		b.speakOf(b.history.Transfers)
+	case crosses:
+		b.unstable = append(b.unstable, unstable{at, b.history.Transfers})
 		b.ask()
 	}
 }
 
-// confirms makes a state the one that is spoken of. b.mu is held.
-func (b *border) confirms(s transfer.State) {
-	b.confirmed = s
+// speakOf makes a state the one that is spoken of. b.mu is held.
+func (b *border) speakOf(s transfer.State) {
+	b.spoken = s
 	close(b.changed)
 	b.changed = make(chan struct{})
 	b.speak()
@@ -114,7 +117,7 @@ func (b *border) confirms(s transfer.State) {
 
 // ask asks the replicas for what they have not confirmed, one question after the other. b.mu is held.
 func (b *border) ask() {
-	if b.confirming || b.stop == nil {
+	if b.confirming || b.stop == nil || b.journals() {
 		return
 	}
 	b.confirming = true
@@ -122,12 +125,12 @@ func (b *border) ask() {
 	b.beside.Go(func() {
 		for {
 			b.mu.Lock()
-			if ctx.Err() != nil || len(b.unconfirmed) == 0 {
+			if ctx.Err() != nil || len(b.unstable) == 0 {
 				b.confirming = b.confirming && b.ctx != ctx
 				b.mu.Unlock()
 				return
 			}
-			at := b.unconfirmed[len(b.unconfirmed)-1].at
+			at := b.unstable[len(b.unstable)-1].at
 			b.mu.Unlock()
 			if err := b.seams.Store.Confirm(ctx, b.tile, at); err != nil {
 				b.cfg.Logger.Debug("what crosses the border is not confirmed yet", "at", at, "error", err)
@@ -135,27 +138,35 @@ func (b *border) ask() {
 					continue
 				}
 			} else {
-				b.replicated(at)
+				b.stable(at)
 			}
 		}
 	})
 }
 
-// replicated notes that a position is confirmed, if it is still one of this history.
-func (b *border) replicated(at fence.Position) {
+// stable notes that a history is stable up to a position, if it is this one.
+func (b *border) stable(at fence.Position) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i := slices.IndexFunc(b.unconfirmed, func(u unconfirmed) bool { return u.at == at })
-	if i < 0 {
+	n := 0
+	for n < len(b.unstable) && b.unstable[n].at.Epoch == at.Epoch && b.unstable[n].at.Seq <= at.Seq {
+		n++
+	}
+	if n == 0 {
 		return
 	}
-	state := b.unconfirmed[i].State
-	b.unconfirmed = slices.Delete(b.unconfirmed, 0, i+1)
-	b.confirms(state)
+	state := b.unstable[n-1].State
+	b.unstable = slices.Delete(b.unstable, 0, n)
+	b.speakOf(state)
 }
 
 // present is TileProcessor.Present.
 func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
+	if p.Durable != b.journals() && !b.cfg.MixedBorders {
+		return Answer{}, &fence.ArgumentError{Field: "Durable", Value: p.Durable,
+			Want: "a tile whose durability is of the same kind as " + b.cfg.Durability.String() +
+				", or tile.Config.MixedBorders here"}
+	}
 	if err := b.keep(p); err != nil {
 		return Answer{}, err
 	}
@@ -166,7 +177,7 @@ func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
 			return Answer{}, err
 		}
 		b.mu.Lock()
-		c, changed, serves := b.confirmed.With(p.From), b.changed, b.stop != nil
+		c, changed, serves := b.spoken.With(p.From), b.changed, b.stop != nil
 		b.mu.Unlock()
 		if !serves {
 			return Answer{}, ErrOverloaded

@@ -45,6 +45,12 @@ type Config struct {
 	// Durability is what the owner waits for before it answers: see the classes. Default Checkpointed.
 	Durability Durability
 
+	// MixedBorders lets entities cross between this tile and tiles of the other kind of durability: those with a
+	// journal (Durability.Durable) and those without one. When all of coordination is lost, what has crossed such a
+	// border may be lost or in both tiles, as between two tiles without a journal. Default false: what such a tile
+	// presents is refused, and waits there.
+	MixedBorders bool
+
 	// Replicas is how many replicas must have the batch of a Replicated or ReplicatedActions tile before it is
 	// acknowledged. Default fence.AllReplicas; at least 1. A shard that never has as many freezes the tile. Other
 	// classes ignore it. What AllReplicas is worth on a shard that has lost some is the store's: see
@@ -118,7 +124,8 @@ type Limits struct {
 
 	// KeepBytes bounds the batches kept for re-appending after a failover, each counted with 160 bytes beside its
 	// payload. Past it the oldest is forgotten: Hooks.Forgotten, Status.Forgotten, and one warning in the log until
-	// all is confirmed again. A failover that loses as much is then healed by a rebase. Default 8 MiB.
+	// all is confirmed again. A failover that loses as much is then healed by a rebase. It also bounds what waits for
+	// the journal of a WriteBehind tile. Default 8 MiB.
 	KeepBytes int
 
 	// MarkLease is how long a consumer that has stopped moving holds the trim floor. Default 2 min, and at least that:
@@ -219,17 +226,17 @@ func (c *Config) WithDefaults(s Seams) (Config, error) {
 // validateDurability validates the class and what it needs.
 func (c *Config) validateDurability(s *Seams) error {
 	switch {
-	case c.Durability < Checkpointed || c.Durability > ReplicatedActions:
+	case c.Durability < Checkpointed || c.Durability > WriteBehind:
 		return &fence.ArgumentError{Field: "Durability", Value: c.Durability,
-			Want: "Checkpointed, Replicated, ReplicatedActions or WriteThrough"}
+			Want: "Checkpointed, Replicated, ReplicatedActions, WriteBehind or WriteThrough"}
 	case c.Replicas < fence.AllReplicas:
 		return &fence.ArgumentError{Field: "Replicas", Value: c.Replicas, Want: "fence.AllReplicas, or at least 1"}
-	case c.Durability == WriteThrough && s.Journal == nil:
+	case c.Durability.Durable() && s.Journal == nil:
 		return &fence.ArgumentError{Field: "seams.Journal", Value: "nil",
-			Want: "a journal: WriteThrough appends every batch to it"}
-	case c.Durability == WriteThrough && s.Checkpoint == nil:
+			Want: "a journal: WriteThrough and WriteBehind append every batch to it"}
+	case c.Durability.Durable() && s.Checkpoint == nil:
 		return &fence.ArgumentError{Field: "seams.Checkpoint", Value: "nil",
-			Want: "what reads the checkpoints of the journal's store: WriteThrough begins from them"}
+			Want: "what reads the checkpoints of the journal's store: WriteThrough and WriteBehind begin from them"}
 	}
 	return nil
 }

@@ -29,15 +29,17 @@
 //     the authority's conditional update, on the epoch it saw.
 //
 //   - An entity that departs for another tile (TransferRules) arrives once or comes back once, whatever process, master
-//     or message is lost. If every copy of a tile's history may be, both tiles have to be WriteThrough.
+//     or message is lost. If every copy of a tile's history may be, both tiles need a journal: WriteBehind or
+//     WriteThrough.
 //
 //   - Drain to a successor loses no intent: each is decided here before, or redirected after the successor serves.
 //
 // # Durability
 //
 // Each tile chooses what its owner waits for before it answers: the master (Checkpointed, the default), the replicas
-// (Replicated; ReplicatedActions for actions only) or a journal in the durable store (WriteThrough). Durability says
-// what each may lose, and its price.
+// (Replicated; ReplicatedActions for actions only) or a journal in the durable store (WriteThrough). A WriteBehind tile
+// waits for the master, and tells other tiles only what its journal has. Durability says what each may lose, and its
+// price.
 //
 // A tile that waits for replicas or for its journal is frozen: it answers no client and plays no tick. Other tiles do
 // not notice. Its owner hash goes on moving, so that followers do not suspect the owner.

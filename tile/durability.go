@@ -21,6 +21,8 @@ import (
 //	                                             promoted: always with AllReplicas
 //	ReplicatedActions as Replicated for actions, and as Checkpointed for everything else
 //	WriteThrough      nothing      nothing       nothing                            nothing
+//	WriteBehind       nothing      nothing       what the journal has not: the      what the journal has not
+//	                                             last tick, while it answers
 //
 // What an action that was paid for is worth follows. Its price is durable before the tile sees it, in any class. Its
 // effect is as durable as the tick that decided it: on a Checkpointed tile, the loss of owner and master together can
@@ -54,9 +56,19 @@ const (
 	// ReplicatedActions is Replicated for ticks that record the outcome of an action, and Checkpointed for all
 	// others: movement does not wait, and what was paid for is not answered before replicas have it.
 	ReplicatedActions Durability = 3
+
+	// WriteBehind is Checkpointed, and appends each batch to Seams.Journal once it is committed: a durable write for
+	// each tick with events, beside the ticks, which never wait for it. What crosses the tile's border waits until the
+	// journal has it, so that nothing of it is lost or in two places, whatever is lost of coordination. A journal that
+	// does not answer delays only that, and a take-over. Needs what WriteThrough needs.
+	WriteBehind Durability = 4
 )
 
-var durabilityNames = [...]string{"checkpointed", "replicated", "write-through", "replicated-actions"}
+// Durable reports whether all that a tile of the class tells another one survives the loss of all coordination: the
+// class has a journal.
+func (d Durability) Durable() bool { return d == WriteThrough || d == WriteBehind }
+
+var durabilityNames = [...]string{"checkpointed", "replicated", "write-through", "replicated-actions", "write-behind"}
 
 // String returns the class in lower-case words.
 func (d Durability) String() string { return enum.In(d, "durability", durabilityNames[:], 0) }

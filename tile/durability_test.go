@@ -274,7 +274,7 @@ func TestDurabilityArguments(t *testing.T) {
 		}
 	}
 	for name, cfg := range map[string]tile.Config{
-		"class":    {Durability: 4},
+		"class":    {Durability: 5},
 		"negative": {Durability: -1},
 		"replicas": {Durability: tile.Replicated, Replicas: -2},
 		"timeout":  {Durability: tile.WriteThrough, Timeouts: tile.Timeouts{JournalTimeout: -1}},

@@ -35,6 +35,7 @@ func (o *tileOwner) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.cfg.DrainTimeout)
 	defer cancel()
 	o.snapshots.flush(ctx, o.settled)
+	o.behind.flush(ctx)
 	o.ownership.release(ctx)
 	return errDrained
 }

@@ -56,7 +56,7 @@ func (a *acquisition) recover(ctx context.Context) (h stream.Recovery, err error
 // confirmed it. Only then may the tile serve: an install that a failover can undo would let the old owner commit again.
 func (a *acquisition) install(ctx context.Context) (got acquired, err error) {
 	var blob []byte
-	if a.writesThrough() {
+	if a.journals() {
 		if blob, err = a.history.Blob(); err != nil {
 			return got, err
 		}

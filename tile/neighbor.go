@@ -2,6 +2,7 @@ package tile
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -18,12 +19,12 @@ type neighbor struct {
 	failing  time.Time // since when no attempt has had an answer; zero: the last one had
 }
 
-// speak presents what is confirmed to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
+// speak presents what is stable to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
 func (b *border) speak() {
 	if b.stop == nil || b.seams.Present == nil {
 		return
 	}
-	for _, peer := range b.confirmed.Peers() {
+	for _, peer := range b.spoken.Peers() {
 		n := b.neighbors[peer]
 		if n == nil {
 			n = &neighbor{}
@@ -39,7 +40,7 @@ func (b *border) speak() {
 
 // owes reports whether there is something to say to a tile. b.mu is held.
 func (b *border) owes(peer fence.TileID, n *neighbor) bool {
-	c := b.confirmed.With(peer)
+	c := b.spoken.With(peer)
 	unsettled := n.answer != nil && len(n.answer.Refused) > 0 && n.answer.Refused[0].ID.Compare(c.Settled) <= 0
 	return unsettled || len(c.Waiting(n.believed(c), 0)) > 0
 }
@@ -61,8 +62,8 @@ func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
 			b.mu.Unlock()
 			return
 		}
-		c := b.confirmed.With(peer)
-		p := Presentation{From: b.tile, To: peer, After: n.believed(c), Settled: c.Settled}
+		c := b.spoken.With(peer)
+		p := Presentation{From: b.tile, To: peer, Durable: b.journals(), After: n.believed(c), Settled: c.Settled}
 		p.Transfers = c.Waiting(p.After, presentBytes)
 		b.mu.Unlock()
 		before := p.After
@@ -89,10 +90,13 @@ func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
 		if n.failing.IsZero() {
 			n.failing = time.Now()
 		}
+		if errors.Is(err, fence.ErrInvalidArgument) {
+			b.reminder.Error("a tile does not take what departs for it: it waits here", "peer", peer, "error", err)
+		}
 		return
 	}
 	n.answer, n.failing = &a, time.Time{}
-	settled := b.confirmed.With(peer).Settled
+	settled := b.spoken.With(peer).Settled
 	if a.Mark.Compare(settled) >= 0 {
 		n.behind = 0
 	} else if n.behind++; n.behind == behindBefore {

@@ -60,6 +60,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	o.dilation.announce = true
 	o.ownership.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
+	o.behind.begin(got.at)
 	o.border.begin()
 	o.inbox.resume()
 	o.inbox.enter(as, o.ownership.grant.Epoch)
@@ -228,6 +229,9 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	}
 	o.moveTo(r.Position)
 	o.border.committed(&b.batch, r.Position, confirmed)
+	if !b.commit.Refresh() && o.writesBehind() {
+		o.behind.add(&b.commit) // after the border, which waits for it
+	}
 	for i, s := range b.submissions {
 		s.answer(b.result(i), nil)
 	}

@@ -48,12 +48,14 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	all := &base{tile: id, contact: contact, seams: seams, rules: rules, guard: guard, cfg: &c,
 		inbox: newInbox(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
+	border := newBorder(all)
+	all.behind = &writeBehind{base: all, reached: border.stable}
 	all.replays = newReplayWatch(id, &c, all.inbox)
 	all.history.Watch, all.history.Actions.Interval = all.replays, c.TickInterval
 	right := &ownership{base: all}
 	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &seams, &c)}
 	owner := &tileOwner{base: all, ownership: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: newBorder(all), offered: &offer{},
+		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: border, offered: &offer{},
 		dilation:    dilation{base: all},
 		snapshots:   &snapshots{base: all, results: make(chan snapshotResult, 1)},
 		recordCheck: &recordCheck{base: all, ownership: right, answers: make(chan looked, 1)}}
@@ -147,6 +149,7 @@ func (p *TileProcessor) acquire(ctx context.Context) error {
 // finish answers every client that still waits, and every later call.
 func (p *TileProcessor) finish(err error) {
 	p.owner.border.end()
+	p.behind.finish()
 	successor := p.owner.successor
 	sup, stoodDown := errors.AsType[*SupersededError](err)
 	if stoodDown {

@@ -34,7 +34,7 @@ func (a *acquisition) withHistory(ctx context.Context, c durable.State) (acquire
 // another one: the two came from different masters, or another owner has committed.
 func (a *acquisition) judge(ctx context.Context, c *durable.State) (durable.Standing, error) {
 	at := c.At
-	if !a.writesThrough() {
+	if !a.journals() {
 		return durable.Compare(a.history.Position, at), nil
 	}
 	if at == a.history.Position || at.IsZero() {
@@ -142,7 +142,7 @@ func (a *acquisition) readDurable(ctx context.Context, c durable.State) (durable
 // than held: what its owner has acknowledged is not in this one's state.
 func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, held fence.Epoch) (acquired, error) {
 	switch {
-	case a.writesThrough() && c.At.Epoch > held:
+	case a.journals() && c.At.Epoch > held:
 		return acquired{}, errOutlived
 	case c.At.Epoch >= a.ownership.grant.Epoch:
 		a.ownership.saw(c.At.Epoch)
@@ -156,6 +156,9 @@ func (a *acquisition) restoreFromMemory(ctx context.Context, c durable.State, he
 func (a *acquisition) loss(c *durable.State, ownerHash bool) *RestoredInfo {
 	tick := c.Tick()
 	i := &RestoredInfo{Tile: a.tile, From: c.At, SnapshotTick: tick, Taken: c.Snap.Taken}
+	if n := len(c.Tail); n > 0 && a.writesBehind() && c.Tail[n-1].At.After(i.Taken) {
+		i.Taken = c.Tail[n-1].At
+	}
 	switch {
 	case a.writesThrough():
 		i.Exact = true

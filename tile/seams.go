@@ -21,8 +21,8 @@ type Seams struct {
 	// starts empty, and the stream is believed. It may be called from several goroutines.
 	Checkpoint func(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error)
 
-	// Journal is where a WriteThrough tile's batches go before they are acknowledged. It must keep them in the durable
-	// store that Checkpoint reads. Other classes ignore it.
+	// Journal is where a WriteThrough tile's batches go before they are acknowledged, and a WriteBehind tile's after.
+	// It must keep them in the durable store that Checkpoint reads. Other classes ignore it.
 	Journal Journal
 
 	// Handover asks the process at h.To to take the tile over, and returns when it serves there.
@@ -35,9 +35,10 @@ type Seams struct {
 	Present func(ctx context.Context, p Presentation) (Answer, error)
 }
 
-// Journal keeps the batches of WriteThrough tiles where they survive the coordination store, beside the
-// checkpoints that Seams.Checkpoint reads. What was acknowledged is always the latest checkpoint and the
-// entries after it. The back ends of package checkpoint are Journals. Implementations are safe for concurrent use.
+// Journal keeps the batches of WriteThrough and WriteBehind tiles where they survive the coordination store, beside the
+// checkpoints that Seams.Checkpoint reads. What a WriteThrough tile has acknowledged, and what a WriteBehind one has
+// told other tiles, is always the latest checkpoint and the entries after it. The back ends of package checkpoint are
+// Journals. Implementations are safe for concurrent use.
 //
 // The seal fences it: a successor seals the journal under its epoch before it reads what is in it, so what an
 // owner that was superseded appends later is refused, and not acknowledged, even if a paused master has

@@ -93,6 +93,9 @@ func (o *tileOwner) advance(ctx context.Context, due time.Time) (next time.Time,
 		o.recordCheck.judge(a)
 	default:
 	}
+	if frozen, err := o.attendJournal(ctx); err != nil || frozen {
+		return due, err
+	}
 	if o.pending == nil {
 		missed := o.missed(time.Since(due))
 		due = due.Add(time.Duration(missed) * o.dilation.interval())

@@ -80,13 +80,15 @@ type Status struct {
 	Heat     float64    // events and outcomes a tick, weighted over about 20 ticks; also of a follower
 	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
 	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
-	Owner      fence.Owner
-	Pending    bool      // a batch's fate is unknown; the tile is frozen until it is known
-	Frozen     time.Time // since when; zero unless Pending
-	Kept       int       // batches kept for re-appending
-	StreamFull bool      // the tile stalls, see Config.MaxStreamBytes
-	Missed     int64     // tick times missed since the start
-	Missing    float64   // of the tick times of late, which part is missed: weighted over about 20
+	Owner   fence.Owner
+	Pending bool      // a batch's fate is unknown; the tile is frozen until it is known
+	Frozen  time.Time // since when; zero unless Pending
+	Kept    int       // batches kept for re-appending
+	// Unjournaled is how many batches of a WriteBehind tile wait for the journal.
+	Unjournaled int
+	StreamFull  bool    // the tile stalls, see Config.MaxStreamBytes
+	Missed      int64   // tick times missed since the start
+	Missing     float64 // of the tick times of late, which part is missed: weighted over about 20
 	// Dilation is how many tick intervals a tick of an owner lasts, if its time was dilated (Limits.MaxDilation).
 	Dilation float64
 	// Silent is, of a follower, how long the owner hash has not been seen to move.

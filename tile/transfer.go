@@ -72,6 +72,7 @@ type Verdict struct {
 // Presentation is what a tile tells another: what has departed for it after a transfer, in order and without a gap.
 type Presentation struct {
 	From, To  fence.TileID
+	Durable   bool              // the tile that presents has a journal: what it tells survives all of coordination
 	After     stream.TransferID // zero: from the first on
 	Settled   stream.TransferID // the last that is settled
 	Transfers []stream.Transfer

@@ -147,6 +147,7 @@ type sea struct {
 	lose   func() (request, answer bool)
 
 	confirming fence.Store // instead of the world's; nil: that
+	durable    *reach      // of all; nil: none
 	presented  atomic.Int64
 }
 
@@ -191,6 +192,9 @@ func (s *sea) open(id fence.TileID, p *port, cfg tile.Config) *harbor {
 		return s.store.Commit(ctx, c)
 	}
 	seams := s.seams()
+	if s.durable != nil {
+		seams.Journal, seams.Checkpoint = s.durable, s.durable.read
+	}
 	if s.confirming != nil {
 		seams.Store = s.confirming
 	}

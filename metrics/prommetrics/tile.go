@@ -86,7 +86,8 @@ func ticked(m *Metrics) func(tile.TickInfo) {
 
 func committed(m *Metrics) func(tile.CommitInfo) {
 	commit := histograms(m, "tile_commit_seconds", "Commits of batches, from first presentation to the answer.", quick,
-		"durability", tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions)
+		"durability", tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions,
+		tile.WriteBehind)
 	confirming := histogram(m, "tile_confirm_seconds", "Waits until enough replicas had a batch.", quick)
 	journal := histogram(m, "tile_journal_seconds", "What of a commit the journal took.", quick)
 	bytes := counter(m, "tile_committed_bytes_total", "Payload of committed batches.")

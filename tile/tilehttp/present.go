@@ -21,6 +21,7 @@ const PresentPath = "/tilefence/v1/present"
 // presentType is the content type of a presentation:
 //
 //	version   1 byte: 1
+//	class     1 byte: 1 if the tile that presents has a journal, otherwise 0
 //	from, to  a varint each
 //	after     ID: three varints
 //	settled   ID
@@ -133,7 +134,11 @@ func wireRefusals(all []stream.Refusal) (w []wireRefusal) {
 }
 
 func encodePresentation(p *tile.Presentation) []byte {
-	b := binary.AppendUvarint([]byte{version}, uint64(p.From))
+	class := byte(0)
+	if p.Durable {
+		class = 1
+	}
+	b := binary.AppendUvarint([]byte{version, class}, uint64(p.From))
 	b = binary.AppendUvarint(b, uint64(p.To))
 	b = stream.AppendTransferID(stream.AppendTransferID(b, p.After), p.Settled)
 	for i := range p.Transfers {
@@ -148,10 +153,10 @@ func decodePresentation(b []byte) (p tile.Presentation, err error) {
 		return tile.Presentation{}, &fence.ArgumentError{Field: "request", Value: cut(err.Error()),
 			Want: "a presentation of version 1, whole"}
 	}
-	if len(b) == 0 || b[0] != version {
+	if len(b) < 2 || b[0] != version || b[1] > 1 {
 		return bad(errNotOurs)
 	}
-	b = b[1:]
+	p.Durable, b = b[1] == 1, b[2:]
 	for _, id := range []*fence.TileID{&p.From, &p.To} {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {

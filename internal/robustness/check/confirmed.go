@@ -30,11 +30,12 @@ func ConfirmedKept(t *Tile) {
 }
 
 // waiting reports whether an operation confirmed a batch that had not come into the journal that it waits for: nothing
-// was answered, and a living owner decides its actions again.
+// was answered, and a living owner decides its actions again. A tile that writes behind waits for no journal, but where
+// its owner had to install itself anew, it asks whether the journal is another owner's before it answers.
 func (t *Tile) waiting(o *history.Operation) bool {
-	at := o.Result.Position
-	return t.class() == tile.WriteThrough && o.Kind == history.Commit && !t.Entries[at].Rebase &&
-		!t.journaled[journaled{o.Actor(), at}]
+	at, class := o.Result.Position, t.class()
+	return o.Kind == history.Commit && (class == tile.WriteThrough || class == tile.WriteBehind && o.Commit.Install) &&
+		!t.Entries[at].Rebase && !t.journaled[journaled{o.Actor(), at}]
 }
 
 // gaveUp reports whether an operation is an install without events whose claimant served nothing on it: it found its

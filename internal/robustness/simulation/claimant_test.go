@@ -46,7 +46,8 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &claimant{name: name, contact: contact, host: h, stop: stop, done: make(chan struct{})}
 	cfg := tile.Config{TickInterval: tickInterval, SnapshotEvery: 25, ConfirmEvery: 5, TakeOver: true,
-		Limits: tile.Limits{RetryWindow: retryWindow}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
+		MixedBorders: !w.loses, // then what they promise is what the weaker promises
+		Limits:       tile.Limits{RetryWindow: retryWindow}, Timeouts: tile.Timeouts{BootTimeout: lookEvery},
 		Hooks: tile.Hooks{
 			Committed: func(i tile.CommitInfo) { w.crossed(i.Departures) },
 			Diverged:  func(i tile.DivergenceInfo) { w.fail(i.Tile, "%s has not the owner's state: %+v", name, i) },
@@ -60,7 +61,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 					m.hear(route.Entry{Tile: i.Tile, Epoch: i.Epoch, Contact: contact}, h)
 				}
 			}}}
-	keeps := &durable{Store: w.durable, host: h}
+	keeps := &durable{Store: w.durable, host: h, silent: &w.silent}
 	cfg.Durability = w.classOf(id)
 	change(&cfg)
 	seams := w.seams(h)

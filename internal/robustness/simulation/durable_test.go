@@ -3,6 +3,7 @@ package simulation
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
@@ -12,7 +13,8 @@ import (
 // durable is one client's way to the durable store, which loses nothing that it has taken.
 type durable struct {
 	*memcheckpoint.Store
-	host *host
+	host   *host
+	silent *atomic.Uint64 // the tile of whose journal it takes nothing
 }
 
 // at runs f at the store. f may run long after at has returned, when no caller reads its result any more.
@@ -41,7 +43,12 @@ func (d *durable) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot)
 // Append implements checkpoint.JournalStore.
 func (d *durable) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
 	e.Payload, e.Frame = bytes.Clone(e.Payload), bytes.Clone(e.Frame) // it may arrive late
-	return d.at(ctx, "append", tile, func(ctx context.Context) error { return d.Store.Append(ctx, tile, e) })
+	return d.at(ctx, "append", tile, func(ctx context.Context) error {
+		if fence.TileID(d.silent.Load()) == tile {
+			return &fence.StoreError{Op: "append", Tile: tile, Outcome: fence.ErrNotApplied, Err: errNoAnswer}
+		}
+		return d.Store.Append(ctx, tile, e)
+	})
 }
 
 // Truncate implements checkpoint.JournalStore.

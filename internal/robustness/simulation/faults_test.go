@@ -413,8 +413,14 @@ func (b *breaker) loseEveryCopy(ctx context.Context) {
 			continue
 		}
 		before = b.cluster.keep(id)
-		b.rest(ctx, 0, 10*tickInterval)
+		if b.rng.IntN(3) > 0 { // no journal has what comes now
+			b.silent.Store(uint64(id))
+			b.rest(ctx, 5*tickInterval, 20*tickInterval)
+		} else {
+			b.rest(ctx, 0, 10*tickInterval)
+		}
 		later.host.pause()
+		b.silent.Store(0)
 		asleep = append(asleep, later)
 	}
 	for _, later := range b.living(id) {

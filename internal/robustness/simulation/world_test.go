@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
@@ -93,6 +94,7 @@ type world struct {
 	cluster  *cluster
 	registry *registry
 	durable  *memcheckpoint.Store
+	silent   atomic.Uint64 // the tile of whose journal the durable store takes nothing
 	loses    bool
 	travels  bool
 	delivery *delivery // nil: there are no watchers
@@ -204,13 +206,18 @@ func newWorld(seed uint64, o *Options) *world {
 }
 
 // classes are the durability classes that tiles have by turns, other ones for each seed.
-var classes = [...]tile.Durability{tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions}
+var classes = [...]tile.Durability{tile.Checkpointed, tile.Replicated, tile.WriteThrough, tile.ReplicatedActions,
+	tile.WriteBehind}
+
+// journaled are the classes that promise travellers anything when every copy is lost.
+var journaled = [...]tile.Durability{tile.WriteThrough, tile.WriteBehind}
 
 func (w *world) classOf(id fence.TileID) tile.Durability {
+	n := w.seed + uint64(slices.Index(w.tiles, id))
 	if w.travels && w.loses {
-		return tile.WriteThrough // no other class promises anything to travellers then
+		return journaled[n%uint64(len(journaled))]
 	}
-	return classes[(w.seed+uint64(slices.Index(w.tiles, id)))%uint64(len(classes))]
+	return classes[n%uint64(len(classes))]
 }
 
 // bubbleTime is a clock of package time, which the bubble moves.
@@ -244,6 +251,7 @@ func (w *world) breakThings(o *Options) {
 func (w *world) settle() {
 	w.net.bad.Store(false)
 	w.registry.setDown(false)
+	w.silent.Store(0)
 	for i := range nodes {
 		if m, _ := w.cluster.masterNow(); i == m {
 			w.cluster.wake(i)
@@ -308,7 +316,8 @@ func (w *world) recordFinal(id fence.TileID) {
 		w.fail(id, "its end cannot be read: %v", err)
 	}
 	class := w.classOf(id)
-	f.Class, f.Kept = class.String(), class != tile.Checkpointed && (!w.loses || class == tile.WriteThrough)
+	f.Class, f.Kept = class.String(), class != tile.Checkpointed && class != tile.WriteBehind &&
+		(!w.loses || class == tile.WriteThrough)
 	w.recorder.Final(id, f)
 	if f.Row.Epoch != f.Owner.Epoch {
 		w.fail(id, "the authority names epoch %d, and the owner hash %d", f.Row.Epoch, f.Owner.Epoch)
