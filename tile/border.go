@@ -138,6 +138,7 @@ func (b *border) ask() {
 					continue
 				}
 			} else {
+				b.inbox.confirm(at)
 				b.stable(at)
 			}
 		}

@@ -74,6 +74,15 @@ func (d *inbox) update(f func(*Status)) {
 	d.mu.Unlock()
 }
 
+// confirm notes that every replica has the history up to a position.
+func (d *inbox) confirm(at fence.Position) {
+	d.update(func(s *Status) {
+		if s.Confirmed.Epoch < at.Epoch || s.Confirmed.Seq < at.Seq {
+			s.Confirmed = at
+		}
+	})
+}
+
 // quarantined notes a quarantine: it is the answer to all that waits, or comes.
 func (d *inbox) quarantined(e *QuarantinedError) {
 	d.update(func(s *Status) {

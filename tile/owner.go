@@ -60,6 +60,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	o.dilation.announce = true
 	o.ownership.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
+	o.inbox.confirm(got.at)
 	o.behind.begin(got.at)
 	o.border.begin()
 	o.inbox.resume()
@@ -223,6 +224,7 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	o.pending = nil
 	o.confirmed, o.settled = confirmed, b.commit.Tick
 	if confirmed {
+		o.inbox.confirm(r.Position)
 		o.kept.Clear()
 	} else if !b.commit.Refresh() {
 		o.keep(b.commit)

@@ -73,6 +73,7 @@ type Status struct {
 	// Durability is the tile's class, from the first.
 	Durability Durability
 	Position   fence.Position // last committed batch
+	Confirmed  fence.Position // of an owner, up to where every replica is known to have its history
 	// UnderWay is how many departures are not settled: committed here, and not known to be decided where they go.
 	UnderWay int
 	Tick     fence.Tick // last tick played

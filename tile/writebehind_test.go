@@ -37,6 +37,8 @@ func TestAJournalBehindDelaysNoTick(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(t, sh.durableEnd(), a.Status().Position)
 		assert.Zero(t, a.Status().Unjournaled)
+		assert.Positive(t, a.Status().Confirmed.Seq)
+		assert.LessOrEqual(t, a.Status().Confirmed.Seq, a.Status().Position.Seq)
 		var silent atomic.Bool
 		a.reach.silence(&silent)
 		silent.Store(true)

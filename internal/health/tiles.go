@@ -35,6 +35,10 @@ func (all *Problems) Tile(t *tile.Status, suspectAfter time.Duration) {
 		case t.Missing > tooMany:
 			all.Add("ticks", "ticks are missed: the rules or this machine are too slow", t.Tile, 0)
 		}
+		if t.Unjournaled > mostUnjournaled {
+			all.Add("checkpoints", "the durable store does not take the journals of tiles: nothing crosses their "+
+				"borders", t.Tile, 0)
+		}
 		if t.StreamFull {
 			all.Add("ticks", "tiles are stalled: their stream is full and no snapshot covers it", t.Tile, 0)
 		}
@@ -51,6 +55,9 @@ func (all *Problems) Tile(t *tile.Status, suspectAfter time.Duration) {
 	}
 	all.failed(t)
 }
+
+// mostUnjournaled is how many batches may wait for a journal that is well, or slow for a moment.
+const mostUnjournaled = 20
 
 // failed adds why a tile does not run.
 func (all *Problems) failed(t *tile.Status) {

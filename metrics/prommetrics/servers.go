@@ -120,6 +120,7 @@ type hostStats struct {
 	Quarantined int           // tiles that no process runs, because their history cannot be folded
 	Queued      int           // intents that wait for a tick
 	Kept        int           // batches kept until replicas confirm them
+	Unjournaled int           // batches that wait for a journal
 	Silent      time.Duration // the longest that the owner of a followed tile has not been heard of
 }
 
@@ -153,7 +154,7 @@ func readHost(all []tile.Status) (s hostStats) {
 		if t.State == tile.Following {
 			s.Silent = max(s.Silent, t.Silent)
 		}
-		s.Queued, s.Kept = s.Queued+t.Queued, s.Kept+t.Kept
+		s.Queued, s.Kept, s.Unjournaled = s.Queued+t.Queued, s.Kept+t.Kept, s.Unjournaled+t.Unjournaled
 	}
 	return s
 }
