@@ -88,6 +88,10 @@ type Artifact struct {
 
 	// Duplicate says that the artifact was there before the call that returned it. Not stored.
 	Duplicate bool
+
+	// Crossing says where the actor went, if the call that returned the artifact has learned it from the tile. Not
+	// stored.
+	Crossing tile.Crossing
 }
 
 // Open reports whether the action has no outcome yet.

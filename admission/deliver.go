@@ -20,6 +20,7 @@ type delivery struct {
 	resubmits int
 	replayed  bool // nothing was sent, the ledger had the outcome
 	first     bool // this call admitted the action
+	followed  bool // it was sent where its actor went, too
 }
 
 // movedTwice reports whether every process the intent was sent to, two in all, does not own the tile and
@@ -142,7 +143,7 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 		return
 	}
 	answered := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrQuarantined) ||
-		errors.Is(err, fence.ErrInvalidArgument)
+		errors.Is(err, tile.ErrCrossed) || errors.Is(err, fence.ErrInvalidArgument)
 	if !answered && !gone() {
 		g.router.Correct(contact, route.Entry{Tile: in.Tile})
 		g.takeovers.suspect(in.Tile)
@@ -165,7 +166,7 @@ func undelivered(err error) bool {
 	if errors.Is(err, tile.ErrUnresolved) || errors.Is(err, fence.ErrUnknownOutcome) {
 		return false
 	}
-	for _, sure := range []error{tile.ErrRedirect, tile.ErrOverloaded, tile.ErrQuarantined,
+	for _, sure := range []error{tile.ErrRedirect, tile.ErrCrossed, tile.ErrOverloaded, tile.ErrQuarantined,
 		fence.ErrInvalidArgument, fence.ErrNotApplied} {
 		if errors.Is(err, sure) {
 			return true
@@ -190,7 +191,7 @@ const settleTimeout = 5 * time.Second
 //
 //	outcome                              resolve with it
 //	no tile will ever resolve it:
-//	  redirected twice                   abandon as redirected
+//	  redirected twice, actor has left   abandon as redirected
 //	  refused as malformed               abandon as rejected
 //	  overloaded, quarantined, no route,
 //	  unreachable                        withdraw the attempt; pending
@@ -219,10 +220,14 @@ func (g *Gateway) finish(ctx context.Context, art Artifact) (Artifact, delivery,
 		if got.Outcome == d.Outcome {
 			got.Why = d.Why
 		}
+		got.Crossing = d.Crossing
 		return got, d, nil
 	case d.unknown:
-	case d.movedTwice():
+	case d.movedTwice(), errors.Is(d.err, tile.ErrCrossed):
 		if got, err := g.ledger.Abandon(ctx, art, stream.Redirected); err == nil {
+			if crossed, ok := errors.AsType[*tile.CrossedError](d.err); ok {
+				got.Crossing = crossed.Crossing
+			}
 			return got, d, nil
 		}
 		g.withdraw(ctx, art)

@@ -98,7 +98,7 @@ func (e *DeclinedError) Is(target error) bool { return target == ErrDeclined }
 func (e *DeclinedError) Unwrap() error { return e.Err }
 
 // ForwardError is an intent that was sent to a tile's owner and got no outcome. Unless the cause is
-// tile.ErrOverloaded, tile.ErrQuarantined or tile.ErrRedirect, the owner may or may not resolve it.
+// tile.ErrOverloaded, tile.ErrQuarantined, tile.ErrRedirect or tile.ErrCrossed, the owner may or may not resolve it.
 type ForwardError struct {
 	Tile    fence.TileID
 	Contact string

@@ -3,6 +3,7 @@ package admission
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -20,10 +21,11 @@ import (
 //
 // Errors, by what they say about the intent:
 //   - a *tile.RedirectError: that process has not resolved it and never will;
+//   - a *tile.CrossedError: the tile has not resolved it and never will;
 //   - tile.ErrOverloaded, a *fence.ArgumentError, or fence.ErrNotApplied: it was not queued;
 //   - a *tile.UnresolvedError, and anything else: it may or may not be resolved.
 //
-// A Forwarder that cannot be sure must not answer one of the first two kinds: on them the ledger gives
+// A Forwarder that cannot be sure must not answer one of the first three kinds: on them the ledger gives
 // back what was spent.
 type Forwarder interface {
 	Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error)
@@ -188,16 +190,17 @@ func NewGateway(
 
 // Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded.
 // Repeating a movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile
-// moved twice while the intent travelled.
+// moved twice while the intent travelled. If the actor has left the tile for another one, the intent is sent there,
+// once; the result's Crossing says so.
 //
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
 // through Act; a *LimitError; a *DeclinedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds
-// tile.ErrOverloaded.
+// tile.ErrOverloaded; or a *tile.CrossedError, if where the actor went the intent could not be delivered.
 func (g *Gateway) Move(ctx context.Context, in tile.Intent) (tile.Result, error) {
 	began := time.Now()
 	d, err := g.move(ctx, in)
 	g.done(DoneInfo{Kind: Move, Tile: in.Tile, Outcome: d.Outcome, Redirects: d.redirects, Resubmits: d.resubmits,
-		Took: time.Since(began), Err: err})
+		Followed: d.followed, Took: time.Since(began), Err: err})
 	return d.Result, err
 }
 
@@ -210,6 +213,25 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (delivery, error) {
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return delivery{}, err
 	}
+	d, err := g.moveIn(ctx, in)
+	crossed, ok := errors.AsType[*tile.CrossedError](err)
+	if !ok {
+		return d, err
+	}
+	in.Tile = crossed.To
+	there, err := g.moveIn(ctx, in)
+	there.redirects, there.resubmits, there.followed = there.redirects+d.redirects, there.resubmits+d.resubmits, true
+	if there.Crossing.IsZero() {
+		there.Crossing = crossed.Crossing
+	}
+	if err != nil && !errors.Is(err, tile.ErrCrossed) {
+		err = errors.Join(d.err, err)
+	}
+	return there, err
+}
+
+// moveIn takes a movement to its tile, if the game allows it there.
+func (g *Gateway) moveIn(ctx context.Context, in tile.Intent) (delivery, error) {
 	if err := g.allow(in.Tile); err != nil {
 		return delivery{}, err
 	}
@@ -218,8 +240,8 @@ func (g *Gateway) move(ctx context.Context, in tile.Intent) (delivery, error) {
 			return delivery{}, &DeclinedError{Kind: Move, Err: err}
 		}
 	}
-	info.Scope = ScopeTile
-	wait, ok = g.crowds.takeFor(in.Tile, g.moves.left(in.Actor))
+	info := LimitError{Scope: ScopeTile, Kind: Move, Tile: in.Tile, Actor: in.Actor}
+	wait, ok := g.crowds.takeFor(in.Tile, g.moves.left(in.Actor))
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return delivery{}, err
 	}
@@ -249,7 +271,8 @@ func validateMove(in *tile.Intent) error {
 //
 // The artifact returned without an error is terminal. Its outcome is Rejected with a Reason when the
 // account could not pay, and Redirected, with the cost given back, when the tile moved twice while the
-// action travelled.
+// action travelled, or the actor has left it for the tile that the artifact's Crossing names. An action is not sent
+// there by itself: two tiles could then decide it. The client sends another one.
 //
 // Errors: a *PendingError when the action is admitted but its outcome is not yet known or not recorded:
 // retry; but if errors.Is finds ErrExpired, the tile may have forgotten the action, and sweeps or an

@@ -55,7 +55,8 @@ type DoneInfo struct {
 	Outcome   stream.Outcome // zero with an error
 	Replayed  bool           // the ledger had the outcome already
 	Redirects int            // redirects met by this call
-	Resubmits int            // submissions after the first, at most 1
+	Resubmits int            // submissions after the first, at most 1 in a tile
+	Followed  bool           // a movement: it was sent to the tile that its actor went to, too
 	Took      time.Duration
 	Err       error
 }

@@ -45,10 +45,12 @@ func (id TransferID) String() string { return fmt.Sprintf("%d/%d.%d", id.Epoch, 
 // Departure is an entity that leaves a tile for another one. It is committed with the events by which the game takes it
 // out of its state, and kept with the tile's state until the other tile has taken or refused it.
 type Departure struct {
-	To      fence.TileID // not the tile itself
-	Entity  string       // its name in the world, 1 to 64 bytes
-	Actor   string       // whose entity it is, at most 64 bytes; empty: no player's
-	Payload []byte       // the game's, at most 64 KiB
+	To     fence.TileID // not the tile itself
+	Entity string       // its name in the world, 1 to 64 bytes
+	// Actor is the player who goes along with the entity, at most 64 bytes: later intents of this actor that come to
+	// the tile are answered with where it went. Empty: no player goes along, as with coins that are sent.
+	Actor   string
+	Payload []byte // the game's, at most 64 KiB
 }
 
 // Validate returns a *fence.ArgumentError that names the first field that is not valid, for a departure from a tile.

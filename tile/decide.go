@@ -117,7 +117,7 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	}
 	b, err := o.form(subs, *batch, d)
 	if err == nil {
-		b.crossed = crossed
+		b.crossed, b.offered = crossed, f
 	}
 	return b, err
 }

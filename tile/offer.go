@@ -29,6 +29,7 @@ type offer struct {
 type arrival struct {
 	Arrival
 	poison string // why the rules fail with it; empty: they do not
+	taken  bool   // by the rules, when they were asked last
 }
 
 // back is a departure that comes back.
@@ -88,7 +89,7 @@ func (f *offer) decided(d *Outputs, b *stream.Batch) (n crossed, err error) {
 			reason, verdicts = verdicts[0].Refused, verdicts[1:]
 		}
 		of := decision(a.From)
-		of.Mark = a.ID
+		of.Mark, a.taken = a.ID, reason == ""
 		n.arrivals++
 		if reason != "" {
 			of.Refused = append(of.Refused, refusal(a.ID, reason))

@@ -35,6 +35,7 @@ type tileOwner struct {
 	heartbeat *heartbeat
 	resolver  resolver
 	border    *border
+	gone      gone
 	offered   *offer       // what the tick decides about beside its intents
 	batch     stream.Batch // what the rules have said last
 	outputs   Outputs
@@ -63,6 +64,7 @@ func (o *tileOwner) begin(got acquired, as State) {
 	o.inbox.confirm(got.at)
 	o.behind.begin(got.at)
 	o.border.begin()
+	o.gone.begin(&o.history.Transfers)
 	o.inbox.resume()
 	o.inbox.enter(as, o.ownership.grant.Epoch)
 	if got.voided != nil {
@@ -85,9 +87,9 @@ func (o *tileOwner) restored(i RestoredInfo) {
 	hook.Call(o.cfg.Hooks.Restored, i)
 }
 
-// admit takes a tick's portion of the queue. It answers the actions whose outcome is known, refuses those that could
-// not be remembered, and keeps back all but the first of a repeated action: the repetition waits in the queue for the
-// first one's outcome.
+// admit takes a tick's portion of the queue. It answers the actions whose outcome is known, and the intents of actors
+// that have left the tile. It refuses actions that could not be remembered, and keeps back all but the first of a
+// repeated action: the repetition waits in the queue for the first one's outcome.
 func (o *tileOwner) admit() []submission {
 	queue := o.inbox.take(min(o.portion.next(), o.cfg.QueueLimit-o.cfg.QueueLimit/4))
 	if len(queue) == 0 {
@@ -99,7 +101,9 @@ func (o *tileOwner) admit() []submission {
 	subs := queue[:0]
 	for _, s := range queue {
 		id := s.intent.ActionID
-		if id == "" {
+		crossing := o.gone.with(&s.intent)
+		elsewhere := !crossing.IsZero() && !s.open()
+		if id == "" && !elsewhere {
 			subs = append(subs, s)
 			continue
 		}
@@ -107,7 +111,9 @@ func (o *tileOwner) admit() []submission {
 		late := outOfTime(&s.intent, now, o.cfg)
 		switch {
 		case known:
-			s.answer(Result{Outcome: outcome}, nil)
+			s.answer(Result{Outcome: outcome, Crossing: crossing}, nil)
+		case elsewhere:
+			s.answer(Result{}, &CrossedError{Tile: o.tile, Crossing: crossing})
 		case late != nil && s.presented: // in a batch that was given up: it may be in the stream that a rebase replaced
 			s.answer(Result{}, &UnresolvedError{Tile: o.tile})
 		case late != nil:
@@ -215,6 +221,7 @@ func (o *tileOwner) needed(b *pendingBatch) int {
 // settle folds the committed batch into the state and answers the clients that wait for it.
 func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool) error {
 	b, h := o.pending, o.history
+	before := h.Transfers
 	o.later = watch.Owner{}
 	o.inbox.resume()
 	if err := o.fold(ctx, r.Position); err != nil {
@@ -234,8 +241,11 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	if !b.commit.Refresh() && o.writesBehind() {
 		o.behind.add(&b.commit) // after the border, which waits for it
 	}
+	o.gone.committed(b, r.Position, &before)
 	for i, s := range b.submissions {
-		s.answer(b.result(i), nil)
+		r := b.result(i)
+		r.Crossing = o.gone.with(&s.intent)
+		s.answer(r, nil)
 	}
 	o.inbox.holds(0)
 	hook.Call(o.cfg.Hooks.Committed, b.info(r.Position, o.cfg.Durability))

@@ -19,6 +19,7 @@ type pendingBatch struct {
 	outcomes    []stream.Outcome // per submission
 	why         []string         // of the first of them; see Outputs.Why
 	crossed     crossed          // the tile's border
+	offered     *offer           // what it decides beside the submissions; nil: nothing
 	formed      time.Time
 	resolve     time.Duration // in the game's rules, before
 	attempts    int

@@ -167,7 +167,8 @@ func (p *TileProcessor) finish(err error) {
 // the owner it last saw.
 //
 // Errors: a *fence.ArgumentError; ErrOverloaded when the queue is full, when the actor's place was needed by an actor
-// with fewer intents in it, or no more actions can be remembered (nothing was decided); a *RedirectError when this
+// with fewer intents in it, or no more actions can be remembered (nothing was decided); a *CrossedError when the actor
+// has left the tile before (nothing was decided); a *RedirectError when this
 // processor does not own the tile (the intent was never presented to the store and never will be); an *UnresolvedError
 // when ownership changed while the intent was being committed; ctx's error, after which the intent may still be
 // resolved. After the last two an action is retried with the same ActionID, which gives its one outcome.

@@ -18,14 +18,22 @@ type Result struct {
 	// once, by the owner whose tick has decided the intent, and is not committed: the answer to a repeated ActionID has
 	// the outcome, and no Why.
 	Why string
+
+	// Crossing says that the intent's actor has left the tile, in the tick that decided the intent or since, and where
+	// it went.
+	Crossing Crossing
 }
 
-// String is the outcome, and why.
+// String is the outcome, why, and where the actor went.
 func (r Result) String() string {
-	if r.Why == "" {
-		return r.Outcome.String()
+	s := r.Outcome.String()
+	if r.Why != "" {
+		s += ": " + r.Why
 	}
-	return r.Outcome.String() + ": " + r.Why
+	if !r.Crossing.IsZero() {
+		s += ", crossed to " + r.Crossing.To.String()
+	}
+	return s
 }
 
 // LogValue implements slog.LogValuer with the form of String.

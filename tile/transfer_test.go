@@ -83,7 +83,8 @@ func (p *port) Play(_ fence.Tick, in tile.Inputs) (out tile.Outputs) {
 		rooms[to]--
 		delete(here, s.Gone)
 		payload, _ := json.Marshal(visits + 1)
-		out.Departures = append(out.Departures, stream.Departure{To: to, Entity: s.Gone, Payload: payload})
+		out.Departures = append(out.Departures, stream.Departure{To: to, Entity: s.Gone, Actor: i.Actor,
+			Payload: payload})
 		say(s)
 		out.Outcomes = append(out.Outcomes, stream.Applied)
 	}
@@ -244,10 +245,16 @@ func (s *sea) present(ctx context.Context, p tile.Presentation) (tile.Answer, er
 }
 
 func (s *sea) order(id fence.TileID, o sailing) (tile.Result, error) {
-	body, _ := json.Marshal(o)
+	return s.orderOf(id, tile.Intent{}, o)
+}
+
+// orderOf is order by an actor, or of an action.
+func (s *sea) orderOf(id fence.TileID, in tile.Intent, o sailing) (tile.Result, error) {
+	in.Tile = id
+	in.Body, _ = json.Marshal(o)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()
-	return s.owner(id).Submit(ctx, tile.Intent{Tile: id, Body: body})
+	return s.owner(id).Submit(ctx, in)
 }
 
 // census is where each ship is by what is committed, each port once for each time that it has the ship.

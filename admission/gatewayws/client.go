@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // DialConfig holds the optional settings of a Client. Nil and the zero value are valid.
@@ -29,6 +30,11 @@ type DialConfig struct {
 	Token func(ctx context.Context) (string, error)
 
 	HTTPClient *http.Client // makes the handshake; nil means http.DefaultClient
+
+	// Crossed is called when an answer says that the actor has left a tile, before Do returns, and also if no caller
+	// waits for the answer any more. It must not block: it is the place to watch the new tile
+	// (relayclient.Follower.Crossed), and to send the next intents there. Nil does nothing.
+	Crossed func(tile.Crossing)
 
 	// MaxInFlight is how many intents may be under way; Do waits when there are more. It should not be above
 	// the server's Config.MaxInFlight. Zero means 32.
@@ -275,6 +281,13 @@ func (c *Client) read() {
 		id, answer, err := decodeAnswer(b)
 		if answer.session != nil {
 			c.renew(time.Duration(answer.session.ExpiresIn) * time.Millisecond)
+		}
+		crossing := answer.Crossing
+		if e, ok := errors.AsType[*Error](err); ok {
+			crossing = e.Crossing
+		}
+		if c.cfg.Crossed != nil && !crossing.IsZero() {
+			c.cfg.Crossed(crossing)
 		}
 		c.answer(id, result{answer, err})
 	}

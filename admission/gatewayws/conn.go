@@ -28,7 +28,7 @@ type conn struct {
 	gate       *gate.Gate
 	sess       *gate.Session
 	wire       *socket.Conn
-	tile       atomic.Uint64 // of the last movement or action
+	tile       atomic.Uint64 // of the last movement or action, or where an answer said that the player went
 	opened     time.Time
 	workerPool *workerPool    // all connections'
 	work       sync.WaitGroup // what it does for this one
@@ -275,6 +275,9 @@ func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration
 		}
 		info.Code, frame = e.Code, e.frame(f.ID)
 	}
+	if frame.Crossed != nil {
+		s.tile.Store(uint64(frame.Crossed.To))
+	}
 	hook.Call(s.cfg.Hooks.Answered, info)
 	return frame
 }
@@ -324,7 +327,7 @@ func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
 		return Answer{}, errPaidMove
 	}
 	r, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.sess.Actor(), Body: f.Body})
-	return Answer{Outcome: r.Outcome, Why: r.Why}, err
+	return Answer{Outcome: r.Outcome, Why: r.Why, Crossing: r.Crossing}, err
 }
 
 func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {

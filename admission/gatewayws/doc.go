@@ -35,6 +35,10 @@
 //	{"id":"9","outcome":"redirected","admission":"6f0c…","refunded":true,"at":1785585600123}
 //	{"id":"8","error":{"code":"pending","message":"…","retryable":true}}
 //
+// An answer, and an error, has "crossed":{"to":"85283083fffffff","entity":"ann"} besides if the actor has left the tile
+// for another one: later intents belong there. A movement that came too late was sent there by the gateway; an action
+// is redirected, with its cost given back, and another one may be sent.
+//
 // session says how long the connection lasts, in milliseconds: first of all if it does not last for ever, and as the
 // answer to refresh; nothing in it: for ever. After that time the connection is closed with status 4003; one that the
 // game ends (Handler.EndActor, EndTile) with 4004.
@@ -55,6 +59,7 @@
 //	limited      yes        above the actor's rate
 //	busy         yes        too many intents under way on this connection
 //	overloaded   yes        the tile has too many intents, or must find an owner first and many tiles do
+//	crossed      no         the actor has left the tile; send the intent where it went
 //	quarantined  yes        the tile does not run until an operator has repaired it; an action may be admitted already
 //	unavailable  yes        the tile or the ledger could not be reached
 //	draining     yes        this gateway is going away; connect again

@@ -27,6 +27,7 @@ const (
 	CodeBusy        Code = "busy"
 	CodeOverloaded  Code = "overloaded"
 	CodeQuarantined Code = "quarantined"
+	CodeCrossed     Code = "crossed"
 	CodeUnavailable Code = "unavailable"
 	CodeDraining    Code = "draining"
 	CodeInternal    Code = "internal"
@@ -54,13 +55,14 @@ var ErrDisconnected = errors.New("disconnected from the gateway")
 
 // Error is a gateway's error as a client gets it. errors.Is finds the class it had in the gateway:
 // admission.ErrPending, ErrExpired, ErrLimited, ErrDeclined, ErrReused and ErrUnknownAction, tile.ErrOverloaded,
-// tile.ErrQuarantined, fence.ErrInvalidArgument.
+// tile.ErrQuarantined, tile.ErrCrossed, fence.ErrInvalidArgument.
 type Error struct {
 	Code       Code
 	Message    string // for people
 	Retryable  bool
 	RetryAfter time.Duration         // how long to wait at least; zero: not said
 	Admission  admission.AdmissionID // if the action is admitted
+	Crossing   tile.Crossing         // where the actor went, if it has left the tile
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("gateway: %s: %s", e.Code, e.Message) }
@@ -84,6 +86,8 @@ func (e *Error) Is(target error) bool {
 		return target == admission.ErrLimited
 	case CodeOverloaded:
 		return target == tile.ErrOverloaded
+	case CodeCrossed:
+		return target == tile.ErrCrossed
 	case CodeQuarantined:
 		return target == tile.ErrQuarantined || target == admission.ErrPending && e.Admission != ""
 	}
@@ -98,6 +102,9 @@ func describe(err error) *Error {
 	if errors.As(err, &pending) {
 		e.Admission = pending.Artifact.AdmissionID
 	}
+	if crossed, ok := errors.AsType[*tile.CrossedError](err); ok {
+		e.Crossing = crossed.Crossing
+	}
 	var limited *admission.LimitError
 	errors.As(err, &limited)
 	var refused *admission.DeclinedError
@@ -110,6 +117,8 @@ func describe(err error) *Error {
 		e.RetryAfter = 30 * time.Second // after which hosts ask for it again
 	case pending != nil:
 		e.Code, e.Message = CodePending, "the action is admitted; ask again for its outcome"
+	case !e.Crossing.IsZero():
+		e.Code, e.Message = CodeCrossed, "you have left this tile: send the intent to tile "+e.Crossing.To.String()
 	case limited != nil && limited.Scope != admission.ScopeActor && limited.Scope != "":
 		e.Code, e.Message, e.RetryAfter = CodeOverloaded, "the tile has too many intents just now", limited.RetryAfter
 	case limited != nil:

@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/plainjson"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Subprotocol is the WebSocket subprotocol of this package, version 1.
@@ -46,8 +47,29 @@ type answerFrame struct {
 	Reason    string                `json:"reason,omitempty"`
 	Refunded  bool                  `json:"refunded,omitempty"`
 	At        int64                 `json:"at,omitempty"` // milliseconds since 1970
+	Crossed   *crossedFrame         `json:"crossed,omitempty"`
 	Error     *errorFrame           `json:"error,omitempty"`
 	Session   *sessionFrame         `json:"session,omitempty"`
+}
+
+// crossedFrame is a tile.Crossing, beside an outcome or an error.
+type crossedFrame struct {
+	To     fence.TileID `json:"to"`
+	Entity string       `json:"entity"`
+}
+
+func crossed(c tile.Crossing) *crossedFrame {
+	if c.IsZero() {
+		return nil
+	}
+	return &crossedFrame{To: c.To, Entity: c.Entity}
+}
+
+func (f *crossedFrame) crossing() tile.Crossing {
+	if f == nil {
+		return tile.Crossing{}
+	}
+	return tile.Crossing{To: f.To, Entity: f.Entity}
 }
 
 // sessionFrame says how long the connection lasts: first of all, without an id, if it does not last for ever, and as
@@ -126,6 +148,10 @@ type Answer struct {
 	Outcome stream.Outcome // final
 	Why     string         // what the game's rules say about it, at most tile.MaxWhy bytes; see tile.Result.Why
 
+	// Crossing says that the actor has left the tile that the request named, and where it went. An answer to an action
+	// says so once; that to a repetition may not.
+	Crossing tile.Crossing
+
 	// Of actions only:
 	Admission admission.AdmissionID // the ledger's own name of the action
 	Reason    admission.Reason      // why the ledger rejected it; zero otherwise
@@ -137,8 +163,8 @@ type Answer struct {
 
 // answerOf is the answer about an action that has an outcome.
 func answerOf(a admission.Artifact) Answer {
-	return Answer{Outcome: a.Outcome, Why: a.Why, Admission: a.AdmissionID, Reason: a.Reason, Refunded: a.Refunded,
-		At: a.Resolved}
+	return Answer{Outcome: a.Outcome, Why: a.Why, Crossing: a.Crossing, Admission: a.AdmissionID, Reason: a.Reason,
+		Refunded: a.Refunded, At: a.Resolved}
 }
 
 func (a Answer) frame(id string) answerFrame {
@@ -146,7 +172,7 @@ func (a Answer) frame(id string) answerFrame {
 		return answerFrame{ID: id, Session: a.session}
 	}
 	f := answerFrame{ID: id, Outcome: a.Outcome.String(), Why: a.Why, Admission: a.Admission, Reason: a.Reason.String(),
-		Refunded: a.Refunded}
+		Refunded: a.Refunded, Crossed: crossed(a.Crossing)}
 	if !a.At.IsZero() {
 		f.At = a.At.UnixMilli()
 	}
@@ -173,12 +199,14 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 		return "", Answer{}, &Error{Code: CodeMalformed, Message: err.Error()}
 	}
 	if f.Error != nil {
-		return f.ID, Answer{}, f.Error.decode(f.Admission)
+		e := f.Error.decode(f.Admission)
+		e.Crossing = f.Crossed.crossing()
+		return f.ID, Answer{}, e
 	}
 	if f.Session != nil {
 		return f.ID, Answer{session: f.Session}, nil
 	}
-	a = Answer{Why: f.Why, Admission: f.Admission, Refunded: f.Refunded}
+	a = Answer{Why: f.Why, Crossing: f.Crossed.crossing(), Admission: f.Admission, Refunded: f.Refunded}
 	if f.At > 0 {
 		a.At = time.UnixMilli(f.At).UTC()
 	}
@@ -195,8 +223,9 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 }
 
 func (e *Error) frame(id string) answerFrame {
-	return answerFrame{ID: id, Admission: e.Admission, Error: &errorFrame{Code: e.Code, Message: e.Message,
-		Retryable: e.Retryable, RetryAfter: int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)}}
+	return answerFrame{ID: id, Admission: e.Admission, Crossed: crossed(e.Crossing), Error: &errorFrame{
+		Code: e.Code, Message: e.Message, Retryable: e.Retryable,
+		RetryAfter: int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)}}
 }
 
 func (f *errorFrame) decode(a admission.AdmissionID) *Error {

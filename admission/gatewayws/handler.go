@@ -182,8 +182,8 @@ func (h *Handler) EndActor(actor string) int {
 	return h.end(func(s *conn) bool { return s.sess.Actor() == actor })
 }
 
-// EndTile closes the connections whose last movement or action was for a tile, likewise. It does not keep them from
-// sending others: make Price and CheckMove refuse first.
+// EndTile closes the connections whose last movement or action was for a tile, or whose player has gone to it since,
+// likewise. It does not keep them from sending others: make Price and CheckMove refuse first.
 func (h *Handler) EndTile(tile fence.TileID) int {
 	return h.end(func(s *conn) bool { return fence.TileID(s.tile.Load()) == tile })
 }

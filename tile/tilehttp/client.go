@@ -157,9 +157,9 @@ func bounds(s *setting.Check, inFlight *int, writeTimeout, pingInterval *time.Du
 // bound it by ctx, whose deadline travels along. The intent is sent at most once. Intents of other calls that come
 // within about five milliseconds share its message.
 //
-// Errors: what the process's Submitter answered (*tile.RedirectError, *tile.UnresolvedError, tile.ErrOverloaded,
-// *fence.ArgumentError); tile.ErrOverloaded also if too many intents are under way to the process; a
-// *fence.ArgumentError for an intent that is too large to send; otherwise an *UnavailableError. That one matches
+// Errors: what the process's Submitter answered (*tile.RedirectError, *tile.CrossedError, *tile.UnresolvedError,
+// tile.ErrOverloaded, *fence.ArgumentError); tile.ErrOverloaded also if too many intents are under way to the process;
+// a *fence.ArgumentError for an intent that is too large to send; otherwise an *UnavailableError. That one matches
 // fence.ErrNotApplied if the intent was never given to a connection, and fence.ErrUnknownOutcome if it was, and ctx
 // or the connection ended before the answer came.
 func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {

@@ -38,6 +38,8 @@
 //
 //	{"v":1,"answers":[{"id":7,"outcome":"applied"},{"id":8,"error":{"code":"overloaded"}}]}
 //
+// An answer has "crossed":{"to":"85283083fffffff","entity":"ann"} beside that if the intent's actor has left the tile.
+//
 // An error has a code, a message for people, and what its code needs:
 //
 //	code         status  error                                 further fields
@@ -45,6 +47,7 @@
 //	unresolved   409     *tile.UnresolvedError                 the same
 //	overloaded   429     tile.ErrOverloaded
 //	quarantined  503     *tile.QuarantinedError, without why
+//	crossed      421     *tile.CrossedError                    crossed, beside the error
 //	invalid      400     *fence.ArgumentError                  field, value, want
 //	unavailable  503     *UnavailableError, outcome unknown
 //

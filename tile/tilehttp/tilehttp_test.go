@@ -86,11 +86,20 @@ func TestOutcomesAndIntentsTravel(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrUnknownOutcome)
 }
 
+func TestAnOutcomeSaysWhereTheActorWent(t *testing.T) {
+	want := tile.Result{Outcome: stream.Applied, Crossing: tile.Crossing{Entity: "argo", To: here + 1}}
+	contact, client := serve(t, func(context.Context, tile.Intent) (tile.Result, error) { return want, nil })
+	got, err := client.Forward(t.Context(), contact, tile.Intent{Tile: here, Actor: "ann"})
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
+}
+
 func TestErrorsTravel(t *testing.T) {
 	var answer error
 	contact, client := serve(t, func(context.Context, tile.Intent) (tile.Result, error) {
 		return tile.Result{Outcome: stream.Applied}, answer
 	})
+	went := tile.Crossing{Entity: "argo \"2\"", To: here + 1}
 	in := tile.Intent{Tile: here, ActionID: "x"}
 	for name, c := range map[string]struct {
 		answer error
@@ -105,6 +114,8 @@ func TestErrorsTravel(t *testing.T) {
 			want: &tile.UnresolvedError{Tile: here, Epoch: 8, Contact: "c:1"}},
 		"both": {answer: errors.Join(&tile.RedirectError{Tile: here}, &tile.UnresolvedError{Tile: here}),
 			want: &tile.UnresolvedError{Tile: here}},
+		"crossed": {answer: fmt.Errorf("host: %w", &tile.CrossedError{Tile: here, Crossing: went}),
+			want: &tile.CrossedError{Tile: here, Crossing: went}},
 		"overloaded": {answer: fmt.Errorf("host: %w", tile.ErrOverloaded), want: tile.ErrOverloaded},
 		"quarantined": {answer: &tile.QuarantinedError{Tile: here, Quarantine: fence.Quarantine{By: "b:1"}},
 			want: &tile.QuarantinedError{Tile: here}},

@@ -73,10 +73,31 @@ type wireAnswers struct {
 }
 
 type wireAnswer struct {
-	ID      uint64     `json:"id"`
-	Outcome string     `json:"outcome,omitempty"`
-	Why     string     `json:"why,omitempty"` // at most tile.MaxWhy bytes
-	Error   *wireError `json:"error,omitempty"`
+	ID      uint64        `json:"id"`
+	Outcome string        `json:"outcome,omitempty"`
+	Why     string        `json:"why,omitempty"`     // at most tile.MaxWhy bytes
+	Crossed *wireCrossing `json:"crossed,omitempty"` // beside an outcome, or the error of that name
+	Error   *wireError    `json:"error,omitempty"`
+}
+
+// wireCrossing is a tile.Crossing.
+type wireCrossing struct {
+	To     fence.TileID `json:"to"`
+	Entity string       `json:"entity"`
+}
+
+func crossingOf(c tile.Crossing) *wireCrossing {
+	if c.IsZero() {
+		return nil
+	}
+	return &wireCrossing{To: c.To, Entity: c.Entity}
+}
+
+func (w *wireCrossing) crossing() tile.Crossing {
+	if w == nil {
+		return tile.Crossing{}
+	}
+	return tile.Crossing{To: w.To, Entity: w.Entity}
 }
 
 type wireError struct {
@@ -97,6 +118,7 @@ const (
 	codeOverloaded  = "overloaded"
 	codeInvalid     = "invalid"
 	codeQuarantined = "quarantined"
+	codeCrossed     = "crossed"
 	codeUnavailable = "unavailable"
 	codeLost        = "lost"   // hand-overs only
 	codeEnding      = "ending" // hand-overs only
@@ -108,6 +130,7 @@ var statuses = map[string]int{
 	codeOverloaded:  http.StatusTooManyRequests,
 	codeInvalid:     http.StatusBadRequest,
 	codeQuarantined: http.StatusServiceUnavailable,
+	codeCrossed:     http.StatusMisdirectedRequest,
 	codeUnavailable: http.StatusServiceUnavailable,
 	codeLost:        http.StatusConflict,
 	codeEnding:      http.StatusServiceUnavailable,
@@ -308,7 +331,13 @@ func encodeAnswer(id uint64, r tile.Result, err error) []byte {
 	}
 	if err != nil {
 		e := encodeError(err)
-		return mustEncode(wireAnswer{ID: id, Error: &e})
+		if crossed, ok := errors.AsType[*tile.CrossedError](err); ok {
+			r.Crossing = crossed.Crossing
+		}
+		return mustEncode(wireAnswer{ID: id, Crossed: crossingOf(r.Crossing), Error: &e})
+	}
+	if !r.Crossing.IsZero() {
+		return mustEncode(wireAnswer{ID: id, Outcome: r.Outcome.String(), Why: r.Why, Crossed: crossingOf(r.Crossing)})
 	}
 	b := strconv.AppendUint(append(make([]byte, 0, 64), `{"id":`...), id, 10)
 	b = plainjson.AppendText(append(b, `,"outcome":`...), r.Outcome.String())
@@ -341,6 +370,8 @@ func encodeError(err error) wireError {
 		w.Code, w.Tile, w.Epoch, w.Contact = codeUnresolved, unresolved.Tile, unresolved.Epoch, unresolved.Contact
 	case errors.As(err, &redirect):
 		w.Code, w.Tile, w.Epoch, w.Contact = codeRedirect, redirect.Tile, redirect.Epoch, redirect.Contact
+	case errors.Is(err, tile.ErrCrossed):
+		w.Code = codeCrossed
 	case errors.Is(err, tile.ErrOverloaded):
 		w.Code = codeOverloaded
 	case errors.Is(err, tile.ErrQuarantined):
@@ -364,15 +395,18 @@ func cut(s string) string {
 // returns.
 func (a *wireAnswer) decode(contact string, id fence.TileID) (tile.Result, error) {
 	outcome, cause := stream.ParseOutcome(a.Outcome)
+	crossing := a.Crossed.crossing()
 	switch e := a.Error; {
 	case e == nil && cause == nil:
-		return tile.Result{Outcome: outcome, Why: fence.AsName(a.Why, tile.MaxWhy)}, nil
+		return tile.Result{Outcome: outcome, Why: fence.AsName(a.Why, tile.MaxWhy), Crossing: crossing}, nil
 	case e == nil || a.Outcome != "":
 		cause = errNotOurs
 	case e.Code == codeRedirect:
 		return tile.Result{}, &tile.RedirectError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
 	case e.Code == codeUnresolved:
 		return tile.Result{}, &tile.UnresolvedError{Tile: id, Epoch: e.Epoch, Contact: e.Contact}
+	case e.Code == codeCrossed && crossing.To != 0:
+		return tile.Result{}, &tile.CrossedError{Tile: id, Crossing: crossing}
 	case e.Code == codeOverloaded:
 		return tile.Result{}, tile.ErrOverloaded
 	case e.Code == codeQuarantined:

@@ -118,7 +118,7 @@ func (c *Cluster) forget(h *Host) {
 }
 
 // Submit sends an intent to the owner, as a gateway does, and waits for its outcome. An intent without ActionID whose
-// owner was killed meanwhile may not have happened; its outcome is then zero.
+// owner was killed meanwhile may not have happened; its outcome is then zero. So it is if the actor has left the tile.
 func (c *Cluster) Submit(in tile.Intent) (outcome stream.Outcome) {
 	c.t.Helper()
 	if in.Tile == 0 {
@@ -130,7 +130,8 @@ func (c *Cluster) Submit(in tile.Intent) (outcome stream.Outcome) {
 			var r tile.Result
 			r, err = h.Submit(c.t.Context(), in)
 			outcome = r.Outcome
-			if err == nil || in.ActionID == "" && errors.Is(err, tile.ErrUnresolved) {
+			if err == nil || errors.Is(err, tile.ErrCrossed) ||
+				in.ActionID == "" && errors.Is(err, tile.ErrUnresolved) {
 				return true, nil
 			}
 			if _, invalid := errors.AsType[*fence.ArgumentError](err); invalid {

@@ -281,7 +281,7 @@ func (r *Recorder) Submit(client string, in *tile.Intent, contact string) (end f
 		switch {
 		case err == nil:
 			result.Answer = o.String()
-		case errors.Is(err, tile.ErrRedirect), errors.Is(err, tile.ErrOverloaded):
+		case errors.Is(err, tile.ErrRedirect), errors.Is(err, tile.ErrOverloaded), errors.Is(err, tile.ErrCrossed):
 			result.Outcome = NotApplied
 		case !errors.Is(err, fence.ErrInvalidArgument):
 			result.Outcome = Unknown
