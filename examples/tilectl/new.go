@@ -34,7 +34,8 @@ type game struct {
 
 const newUsage = `Usage: tilectl new [-replace dir] <name>
 
-Writes a small game to the directory <name>: rules, tests, a page, and a server with the settings of production.
+Writes a small game to the directory <name>: rules of two tiles with a door between them, tests, a page, and a server
+with the settings of production.
 
 `
 

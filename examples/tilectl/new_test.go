@@ -97,28 +97,33 @@ func play(t *testing.T, env []string, processes ...[]string) {
 		waittest.Until(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
 			30*time.Second, 50*time.Millisecond, path)
 	}
-	const plaza fence.TileID = 0x85283083fffffff
-	scored := make(chan string, 16)
+	const plaza, garden fence.TileID = 0x85283083fffffff, 0x85283087fffffff
+	seen := make(chan string, 16)
 	watcher, err := relayclient.Dial(ctx, "ws://"+listen+"/view", &relayclient.Config{Frame: func(e fence.Entry) {
 		if batch, err := stream.DecodeBatch(&e); err == nil && len(batch.Events) > 0 {
-			scored <- string(batch.Events[0])
+			seen <- fmt.Sprintf("%s %s", e.Tile, batch.Events[0])
 		}
 	}})
 	require.NoError(t, err)
 	defer func() { _ = watcher.Close() }()
-	require.NoError(t, watcher.Subscribe(ctx, plaza))
+	require.NoError(t, watcher.Subscribe(ctx, plaza, garden))
 	player, err := gatewayws.Dial(ctx, "ws://"+listen+"/intent?player=ann", nil)
 	require.NoError(t, err)
 	defer func() { _ = player.Close() }()
-	waittest.Until(t, func() bool { // the tile may not yet have an owner
-		answer, err := player.Do(ctx, gatewayws.Request{Tile: plaza, Kind: admission.Move})
-		return err == nil && answer.Outcome == stream.Applied
-	}, 30*time.Second, 50*time.Millisecond)
-	select {
-	case who := <-scored:
-		require.Equal(t, "ann", who)
-	case <-ctx.Done():
-		require.Fail(t, "the watcher saw no event")
+	for _, body := range []string{"", "door"} {
+		waittest.Until(t, func() bool { // the tile may not yet have an owner
+			answer, err := player.Do(ctx, gatewayws.Request{Tile: plaza, Kind: admission.Move, Body: []byte(body)})
+			return err == nil && answer.Outcome == stream.Applied
+		}, 30*time.Second, 50*time.Millisecond)
+	}
+	for _, want := range []string{plaza.String() + ` {"who":"ann","points":1}`,
+		plaza.String() + ` {"who":"ann","leaves":true}`, garden.String() + ` {"who":"ann","points":1}`} {
+		select {
+		case event := <-seen:
+			require.Equal(t, want, event)
+		case <-ctx.Done():
+			require.Fail(t, "the watcher missed an event", want)
+		}
 	}
 	waittest.Until(t, func() bool { // the first process has tiles
 		return strings.Contains(get(ctx, "http://"+host+":9000/metrics"), "tilefence_tilehost_tiles") &&

@@ -1,21 +1,29 @@
 import { Client, events } from "/relay/client.js";
 import { endSilent } from "/relay/silence.js";
 
-const plaza = "85283083fffffff", host = location.origin.replace("http", "ws"), text = new TextDecoder();
+const plaza = "85283083fffffff", garden = "85283087fffffff"; // with a door between them
+const host = location.origin.replace("http", "ws"), text = new TextDecoder();
 const player = sessionStorage.player ??= `player-${Math.random().toString(36).slice(2, 6)}`;
 const say = (what) => { document.querySelector("output").textContent = `${player}: ${what}`; };
-let points = {};
+const points = { [plaza]: {}, [garden]: {} };
+let here = plaza; // where the player is, or was last
 
 function show() {
-  const best = Object.entries(points).sort((a, b) => b[1] - a[1]);
-  document.querySelector("ol").replaceChildren(...best.map(([who, n]) =>
-    Object.assign(document.createElement("li"), { textContent: `${who} ${n}` })));
+  here = [plaza, garden].find((tile) => player in points[tile]) ?? here;
+  document.querySelectorAll("ol").forEach((list, i) => {
+    const best = Object.entries(points[[plaza, garden][i]]).sort((a, b) => b[1] - a[1]);
+    list.replaceChildren(...best.map(([who, n]) => Object.assign(document.createElement("li"), { textContent: `${who} ${n}` })));
+  });
 }
 
-new Client(`${host}/view`, [plaza], {
-  restore(tile, blob) { points = blob.length ? JSON.parse(text.decode(blob)) : {}; show(); },
+new Client(`${host}/view`, [plaza, garden], {
+  restore(tile, blob) { points[tile] = blob.length ? JSON.parse(text.decode(blob)) : {}; show(); },
   apply(tile, frame) {
-    for (const [, event] of events(frame.payload)) points[text.decode(event)] = (points[text.decode(event)] ?? 0) + 1;
+    for (const [, bytes] of events(frame.payload)) {
+      const e = JSON.parse(text.decode(bytes));
+      if (e.leaves) delete points[tile][e.who];
+      else points[tile][e.who] = (points[tile][e.who] ?? 0) + (e.points ?? 0);
+    }
     show();
   },
   link: (state, words) => say(words),
@@ -29,7 +37,9 @@ let gateway, intents, number = 0;
   gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.error?.message ?? (a.why ? `${a.outcome}: ${a.why}` : a.outcome)); };
   intents = endSilent(gateway, answered);
 })();
-document.querySelector("button").onclick = () => {
+function ask(body) {
   if (gateway.readyState !== WebSocket.OPEN) return say("not connected yet");
-  intents.send(JSON.stringify({ id: String(++number), tile: plaza, kind: "move" }));
-};
+  intents.send(JSON.stringify({ id: String(++number), tile: here, kind: "move", body: btoa(body) }));
+}
+document.querySelector("#score").onclick = () => ask("");
+document.querySelector("#door").onclick = () => ask("door");
