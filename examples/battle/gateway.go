@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
+	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay/session"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -53,7 +54,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 		// Thousands may come at once, and the ledger writes something for each.
 		Clients: gatewayws.Config{MaxClients: 25000, AnyOrigin: true, Enter: enter,
 			Sessions: session.Limits{Timeout: time.Minute}}, DecisionLog: p.decisions, Logger: p.logger}
-	p.metrics.Gateway(&cfg)
+	prommetrics.Attach(p.metrics, &cfg)
 	s, err := tilefence.NewGatewayServer(l.Addr().String(), p.backends.Backends, p.player, price, &cfg)
 	if err == nil {
 		p.meters.Gateway.Store(s)

@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
+	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
@@ -72,7 +73,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		},
 		Logger: p.logger,
 	}
-	p.metrics.TileServer(&cfg)
+	prommetrics.Attach(p.metrics, &cfg)
 	if h.TileServer, err = tilefence.NewTileServer(contact, b, p.newRules, &cfg); err != nil {
 		return nil, err
 	}

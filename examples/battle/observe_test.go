@@ -24,6 +24,7 @@ import (
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
+	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -136,7 +137,7 @@ func TestCutsAreWindows(t *testing.T) {
 	p.registry, p.metrics, err = newMetrics()
 	require.NoError(t, err)
 	var hooks tile.Hooks
-	p.metrics.Tile(&hooks)
+	prommetrics.Attach(p.metrics, &hooks)
 	for range 3 {
 		hooks.Ticked(tile.TickInfo{})
 	}

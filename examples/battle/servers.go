@@ -84,7 +84,7 @@ func newPlan(
 		return nil, nil, err
 	}
 	var views viewcache.Hooks
-	metrics.ViewHooks(&views)
+	prommetrics.Attach(metrics, &views)
 	b, err := awaitBackends(ctx, o, secure, views, dir, logger, errs)
 	if err != nil {
 		return nil, nil, err
@@ -155,13 +155,13 @@ func listen(address string, free bool) (net.Listener, error) {
 
 func (p *plan) newBridge(b tilefence.Backends) (*tilefence.BridgeServer, error) {
 	cfg := tilefence.BridgeServerConfig{Logger: p.logger}
-	p.metrics.Bridge(&cfg)
+	prommetrics.Attach(p.metrics, &cfg)
 	return tilefence.NewBridgeServer(b, &cfg)
 }
 
 func (p *plan) newCheckpointer() (*tilefence.CheckpointServer, error) {
 	cfg := tilefence.CheckpointServerConfig{Logger: p.logger}
-	p.metrics.Checkpoint(&cfg)
+	prommetrics.Attach(p.metrics, &cfg)
 	return tilefence.NewCheckpointServer(p.backends.Backends, &cfg)
 }
 
@@ -203,7 +203,7 @@ func (p *plan) newRelay(l net.Listener, t *statuspoller.Poller) (*tilefence.Rela
 		Relay: relay.Config{Authenticate: p.watcher, ShowOwners: p.secure == nil,
 			Limits: relay.Limits{MaxClients: 25000}, DrainWindow: time.Second,
 			Views: p.backends.views}, Logger: p.logger}
-	p.metrics.Relay(&cfg)
+	prommetrics.Attach(p.metrics, &cfg)
 	s, err := tilefence.NewRelayServer(l.Addr().String(), p.backends.Backends, mayWatch, &cfg)
 	if err == nil {
 		t.Relay = s.Relay()

@@ -7,7 +7,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	t.Gateway(&cfg) // before the server is made; its own hooks are still called
+//	oteltrace.Attach(t, &cfg) // before the server is made; its own hooks are still called
 //	gateway, err := tilefence.NewGatewayServer(addr, b, authenticate, price, &cfg)
 //
 // There, trace is go.opentelemetry.io/otel/sdk/trace.

@@ -25,11 +25,11 @@ func Example() {
 		return
 	}
 	var w world
-	t.Gateway(&w.gateway)
-	t.TileServer(&w.tiles)
-	t.Bridge(&w.bridge)
-	t.Relay(&w.relay)
-	t.Client(&w.client)
+	oteltrace.Attach(t, &w.gateway)
+	oteltrace.Attach(t, &w.tiles)
+	oteltrace.Attach(t, &w.bridge)
+	oteltrace.Attach(t, &w.relay)
+	oteltrace.Attach(t, &w.client)
 	w.play("buy-7")
 
 	print(spans.GetSpans())

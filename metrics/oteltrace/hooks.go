@@ -16,21 +16,41 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// Gateway attaches traces to the hooks of a gateway and its ledger.
-func (t *Traces) Gateway(cfg *tilefence.GatewayServerConfig) { t.Admission(&cfg.Gateway.Hooks) }
+// Traceable is what traces can be attached to: the hooks of a part, or the configuration of a server or a client, which
+// has those of its parts.
+type Traceable interface {
+	tile.Hooks | bridge.Hooks | relay.Hooks | admission.Hooks | tilefence.TileServerConfig |
+		tilefence.GatewayServerConfig | tilefence.BridgeServerConfig | tilefence.RelayServerConfig | relayclient.Config
+}
 
-// TileServer attaches traces to the hooks of a tile server's tiles. A Host.Configure that replaces hooks takes them off
-// again.
-func (t *Traces) TileServer(cfg *tilefence.TileServerConfig) { t.Tile(&cfg.Host.Tile.Hooks) }
+// Attach attaches traces to hooks; what they call already is still called. The ledger of a gateway has the gateway's
+// hooks. A Host.Configure of a tile server that replaces hooks takes them off again. A client's span is as long as the
+// call of Config.Frame.
+func Attach[H Traceable](t *Traces, hooks *H) {
+	switch h := any(hooks).(type) {
+	case *tile.Hooks:
+		t.tile(h)
+	case *bridge.Hooks:
+		t.bridge(h)
+	case *relay.Hooks:
+		t.relay(h)
+	case *admission.Hooks:
+		t.admission(h)
+	case *tilefence.TileServerConfig:
+		t.tile(&h.Host.Tile.Hooks)
+	case *tilefence.GatewayServerConfig:
+		t.admission(&h.Gateway.Hooks)
+	case *tilefence.BridgeServerConfig:
+		t.bridge(&h.Bridge.Hooks)
+	case *tilefence.RelayServerConfig:
+		t.relay(&h.Relay.Hooks)
+	case *relayclient.Config:
+		t.client(h)
+	}
+}
 
-// Bridge attaches traces to the hooks of a bridge.
-func (t *Traces) Bridge(cfg *tilefence.BridgeServerConfig) { t.BridgeHooks(&cfg.Bridge.Hooks) }
-
-// Relay attaches traces to the hooks of a relay.
-func (t *Traces) Relay(cfg *tilefence.RelayServerConfig) { t.RelayHooks(&cfg.Relay.Hooks) }
-
-// Admission attaches traces to the hooks of a gateway, and of the ledger that has the same.
-func (t *Traces) Admission(h *admission.Hooks) {
+// admission attaches traces to the hooks of a gateway, and of the ledger that has the same.
+func (t *Traces) admission(h *admission.Hooks) {
 	hook.Attach(&h.Admitted, func(i admission.AdmitInfo) {
 		about := []attribute.KeyValue{keyDuplicate.Bool(i.Duplicate)}
 		if i.Reason != 0 {
@@ -69,8 +89,8 @@ func (t *Traces) ledger(name, action string, took time.Duration, o options) {
 	t.span(of.below(), name, now.Add(-took), now, o)
 }
 
-// Tile attaches traces to the hooks of tiles.
-func (t *Traces) Tile(h *tile.Hooks) { hook.Attach(&h.Committed, t.committed) }
+// tile attaches traces to the hooks of tiles.
+func (t *Traces) tile(h *tile.Hooks) { hook.Attach(&h.Committed, t.committed) }
 
 // maxLinks is how many links a span of the SDK has by default.
 const maxLinks = 128
@@ -113,8 +133,8 @@ func (t *Traces) committed(i tile.CommitInfo) {
 	}
 }
 
-// BridgeHooks attaches traces to the hooks of a bridge.
-func (t *Traces) BridgeHooks(h *bridge.Hooks) {
+// bridge attaches traces to the hooks of a bridge.
+func (t *Traces) bridge(h *bridge.Hooks) {
 	hook.Attach(&h.Published, func(i bridge.PublishedInfo) {
 		// From the commit of the first batch, by the owner's clock.
 		for _, at := range i.Earlier {
@@ -124,8 +144,8 @@ func (t *Traces) BridgeHooks(h *bridge.Hooks) {
 	})
 }
 
-// RelayHooks attaches traces to the hooks of a relay.
-func (t *Traces) RelayHooks(h *relay.Hooks) {
+// relay attaches traces to the hooks of a relay.
+func (t *Traces) relay(h *relay.Hooks) {
 	hook.Attach(&h.Queued, func(i relay.QueuedInfo) {
 		t.batch("relay.queue", i.Tile, i.Position, i.Waited, options{kind: trace.SpanKindConsumer,
 			about: []attribute.KeyValue{keyClients.Int(i.Clients)}})
@@ -143,8 +163,8 @@ func (t *Traces) batch(name string, tile fence.TileID, at fence.Position, took t
 	t.span(of.below(), name, now.Add(-took), now, o)
 }
 
-// Client attaches traces to what a client is given: a span is as long as the call of cfg.Frame.
-func (t *Traces) Client(cfg *relayclient.Config) {
+// client attaches traces to what a client is given: a span is as long as the call of cfg.Frame.
+func (t *Traces) client(cfg *relayclient.Config) {
 	own := cfg.Frame
 	cfg.Frame = func(e fence.Entry) {
 		began := time.Now()

@@ -63,11 +63,11 @@ func TestProcessesAgreeOnAnActionsSpans(t *testing.T) {
 	forward, bridgeSpans := process(t, all)
 	relay, relaySpans := process(t, all)
 	client, clientSpans := process(t, all)
-	gateway.Gateway(&w.gateway)
-	tiles.TileServer(&w.tiles)
-	forward.Bridge(&w.bridge)
-	relay.Relay(&w.relay)
-	client.Client(&w.client)
+	oteltrace.Attach(gateway, &w.gateway)
+	oteltrace.Attach(tiles, &w.tiles)
+	oteltrace.Attach(forward, &w.bridge)
+	oteltrace.Attach(relay, &w.relay)
+	oteltrace.Attach(client, &w.client)
 	w.play("buy-7")
 
 	root := named(t, gatewaySpans.GetSpans(), "action")
@@ -130,7 +130,7 @@ func TestProcessesAgreeOnAnActionsSpans(t *testing.T) {
 func TestRepetitionsAreBelowTheAction(t *testing.T) {
 	traces, spans := process(t, &oteltrace.Config{Actions: 1})
 	var w world
-	traces.Gateway(&w.gateway)
+	oteltrace.Attach(traces, &w.gateway)
 	w.play("buy-8", "buy-8")
 	root, repeat := named(t, spans.GetSpans(), "action"), named(t, spans.GetSpans(), "action.attempt")
 	assert.Equal(t, root.SpanContext.SpanID(), repeat.Parent.SpanID())
@@ -141,7 +141,7 @@ func TestRepetitionsAreBelowTheAction(t *testing.T) {
 func TestFailuresAreShown(t *testing.T) {
 	traces, spans := process(t, &oteltrace.Config{Actions: 1})
 	var h admission.Hooks
-	traces.Admission(&h)
+	oteltrace.Attach(traces, &h)
 	h.Done(admission.DoneInfo{Kind: admission.Act, ActionID: "a", Err: fence.ErrInvalidArgument})
 	h.Done(admission.DoneInfo{Kind: admission.Move})
 	require.Len(t, spans.GetSpans(), 1)
@@ -159,9 +159,9 @@ func TestSamplingAgrees(t *testing.T) {
 	var at admission.Hooks
 	var of tile.Hooks
 	var publish bridge.Hooks
-	gateway.Admission(&at)
-	owner.Tile(&of)
-	forward.BridgeHooks(&publish)
+	oteltrace.Attach(gateway, &at)
+	oteltrace.Attach(owner, &of)
+	oteltrace.Attach(forward, &publish)
 	const n = 4000
 	var positions []fence.Position
 	for i := range n {
@@ -239,7 +239,7 @@ func BenchmarkNotRecorded(b *testing.B) {
 		&oteltrace.Config{Actions: 1e-12, Batches: 1e-12})
 	require.NoError(b, err)
 	var h tile.Hooks
-	traces.Tile(&h)
+	oteltrace.Attach(traces, &h)
 	info := tile.CommitInfo{Tile: square, Actions: []tile.ActionInfo{{ActionID: "buy-7"}}}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -8,8 +8,8 @@ import (
 	"github.com/tilefence/tilefence/stream"
 )
 
-// Admission attaches metrics to the hooks of a gateway.
-func (m *Metrics) Admission(h *admission.Hooks) {
+// admission attaches metrics to the hooks of a gateway.
+func (m *Metrics) admission(h *admission.Hooks) {
 	a := once(m, "admission", admissionHooks)
 	hook.Attach(&h.Admitted, a.Admitted)
 	hook.Attach(&h.Settled, a.Settled)
@@ -90,8 +90,8 @@ func settled(m *Metrics) func(admission.SettleInfo) {
 	}
 }
 
-// GatewayClients attaches metrics to the hooks of a gateway's WebSockets.
-func (m *Metrics) GatewayClients(h *gatewayws.Hooks) {
+// clients attaches metrics to the hooks of a gateway's WebSockets.
+func (m *Metrics) clients(h *gatewayws.Hooks) {
 	c := once(m, "gatewayws", clientHooks)
 	hook.Attach(&h.Opened, c.Opened)
 	hook.Attach(&h.Closed, c.Closed)
@@ -126,8 +126,8 @@ func clientHooks(m *Metrics) *gatewayws.Hooks {
 	}
 }
 
-// Match attaches metrics to the hooks of a worker or supervisor of matchmaking. Read serves the depth of a queue.
-func (m *Metrics) Match(h *match.Hooks) {
+// match attaches metrics to the hooks of a worker or supervisor of matchmaking. Read serves the depth of a queue.
+func (m *Metrics) match(h *match.Hooks) {
 	t := once(m, "match", matchHooks)
 	hook.Attach(&h.Looked, t.Looked)
 	hook.Attach(&h.Finished, t.Finished)

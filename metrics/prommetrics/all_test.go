@@ -35,18 +35,15 @@ import (
 
 // hooked are all types of hooks that there are metrics for.
 var hooked = []func(m *Metrics) (hooks any){
-	attached((*Metrics).Tile), attached((*Metrics).TileHost), attached((*Metrics).BridgeHooks),
-	attached((*Metrics).RelayHooks), attached((*Metrics).Tiered), attached((*Metrics).CheckpointHooks),
-	attached((*Metrics).Admission), attached((*Metrics).GatewayClients), attached((*Metrics).Match),
-	attached((*Metrics).ViewHooks),
+	attached[tile.Hooks], attached[tilehost.Hooks], attached[bridge.Hooks], attached[relay.Hooks],
+	attached[tiered.Hooks], attached[checkpoint.Hooks], attached[admission.Hooks], attached[gatewayws.Hooks],
+	attached[match.Hooks], attached[viewcache.Hooks],
 }
 
-func attached[H any](attach func(*Metrics, *H)) func(*Metrics) any {
-	return func(m *Metrics) any {
-		h := new(H)
-		attach(m, h)
-		return h
-	}
+func attached[H Measurable](m *Metrics) any {
+	h := new(H)
+	Attach(m, h)
+	return h
 }
 
 // figured are all types with figures that there are metrics for.
@@ -135,7 +132,4 @@ func values(t testing.TB, from prometheus.Gatherer) map[string]float64 {
 var (
 	_ = func(m *Metrics, d *plan.Desk) error { return Collect(m, d, nil) }
 	_ = func(m *Metrics, f *redisfanout.Fanout) error { return Collect(m, f, nil) }
-	_ = tile.Hooks{}
-	_ = tilehost.Hooks{}
-	_ = gatewayws.Hooks{}
 )

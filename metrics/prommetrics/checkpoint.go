@@ -8,8 +8,8 @@ import (
 	"github.com/tilefence/tilefence/internal/hook"
 )
 
-// CheckpointHooks attaches metrics to the hooks of a checkpointer.
-func (m *Metrics) CheckpointHooks(h *checkpoint.Hooks) {
+// checkpoint attaches metrics to the hooks of a checkpointer.
+func (m *Metrics) checkpoint(h *checkpoint.Hooks) {
 	c := once(m, "checkpoint", checkpointHooks)
 	hook.Attach(&h.Durable, c.Durable)
 	hook.Attach(&h.Skipped, c.Skipped)

@@ -9,8 +9,8 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/tiered"
 )
 
-// BridgeHooks attaches metrics to the hooks of a bridge.
-func (m *Metrics) BridgeHooks(h *bridge.Hooks) {
+// bridge attaches metrics to the hooks of a bridge.
+func (m *Metrics) bridge(h *bridge.Hooks) {
 	b := once(m, "bridge", bridgeHooks)
 	hook.Attach(&h.Pass, b.Pass)
 	hook.Attach(&h.Published, b.Published)
@@ -36,8 +36,8 @@ func bridgeHooks(m *Metrics) *bridge.Hooks {
 	}
 }
 
-// RelayHooks attaches metrics to the hooks of a relay.
-func (m *Metrics) RelayHooks(h *relay.Hooks) {
+// relay attaches metrics to the hooks of a relay.
+func (m *Metrics) relay(h *relay.Hooks) {
 	r := once(m, "relay", relayHooks)
 	hook.Attach(&h.ClientClosed, r.ClientClosed)
 	hook.Attach(&h.Repaired, r.Repaired)
@@ -73,8 +73,8 @@ func relayHooks(m *Metrics) *relay.Hooks {
 	}
 }
 
-// ViewHooks attaches metrics to the hooks of a cache of views.
-func (m *Metrics) ViewHooks(h *viewcache.Hooks) {
+// views attaches metrics to the hooks of a cache of views.
+func (m *Metrics) views(h *viewcache.Hooks) {
 	hook.Attach(&h.Rebuilt, once(m, "viewcache", viewHooks).Rebuilt)
 }
 
@@ -91,8 +91,8 @@ func viewHooks(m *Metrics) *viewcache.Hooks {
 	}}
 }
 
-// Tiered attaches metrics to the hooks of a fan-out of two tiers.
-func (m *Metrics) Tiered(h *tiered.Hooks) {
+// tiered attaches metrics to the hooks of a fan-out of two tiers.
+func (m *Metrics) tiered(h *tiered.Hooks) {
 	hook.Attach(&h.Moved, once(m, "tiered", tieredHooks).Moved)
 }
 

@@ -7,7 +7,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	m.TileServer(&cfg) // before the server is made; its own hooks are still called
+//	prommetrics.Attach(m, &cfg) // before the server is made; its own hooks are still called
 //	server, err := tilefence.NewTileServer(contact, b, newRules, &cfg)
 //	if err != nil {
 //		return err

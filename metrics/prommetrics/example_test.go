@@ -39,10 +39,10 @@ func Example() {
 	m := must(prommetrics.New(registry))
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	tiles := tilefence.TileServerConfig{Web: tilefence.Web{Listener: l}}
-	m.TileServer(&tiles)
+	prommetrics.Attach(m, &tiles)
 	server := must(tilefence.NewTileServer(l.Addr().String(), b, newLamp, &tiles))
 	var forwarding tilefence.BridgeServerConfig
-	m.Bridge(&forwarding)
+	prommetrics.Attach(m, &forwarding)
 	bridge := must(tilefence.NewBridgeServer(b, &forwarding))
 	m.Servers(server, bridge)
 	fmt.Println(prommetrics.Collect(m, broker, nil))
@@ -113,7 +113,7 @@ func Example_openTelemetry() {
 	registry := prometheus.NewRegistry()
 	m := must(prommetrics.New(registry))
 	var hooks tile.Hooks
-	m.Tile(&hooks)
+	prommetrics.Attach(m, &hooks)
 
 	reader := metric.NewManualReader(metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry))))
 	provider := metric.NewMeterProvider(metric.WithReader(reader))

@@ -38,11 +38,11 @@ func TestOneLineForEachServer(t *testing.T) {
 		relay      tilefence.RelayServerConfig
 		checkpoint tilefence.CheckpointServerConfig
 	)
-	m.TileServer(&tiles)
-	m.Gateway(&gateway)
-	m.Bridge(&bridges)
-	m.Relay(&relay)
-	m.Checkpoint(&checkpoint)
+	Attach(m, &tiles)
+	Attach(m, &gateway)
+	Attach(m, &bridges)
+	Attach(m, &relay)
+	Attach(m, &checkpoint)
 	found := 0
 	for _, cfg := range []any{tiles, gateway, bridges, relay, checkpoint} {
 		found += eachHooks(t, reflect.ValueOf(cfg))
@@ -130,7 +130,7 @@ func TestOwnHooksAreStillCalled(t *testing.T) {
 	forgotten := 0
 	h := tile.Hooks{Ticked: func(i tile.TickInfo) { ticks = append(ticks, i) },
 		Forgotten: func(fence.TileID, fence.Position) { forgotten++ }}
-	m.Tile(&h)
+	Attach(m, &h)
 	h.Ticked(tile.TickInfo{Tick: 7})
 	h.Forgotten(1, fence.Position{})
 	require.Equal(t, []tile.TickInfo{{Tick: 7}}, ticks)
@@ -141,8 +141,8 @@ func TestOwnHooksAreStillCalled(t *testing.T) {
 func TestServersOfAProcessShareMetrics(t *testing.T) {
 	registry, m := fresh(t)
 	var one, two tile.Hooks
-	m.Tile(&one)
-	m.Tile(&two)
+	Attach(m, &one)
+	Attach(m, &two)
 	one.Ticked(tile.TickInfo{Intents: 2})
 	two.Ticked(tile.TickInfo{Intents: 3})
 	require.InDelta(t, 5, values(t, registry)["tilefence_tile_intents_total"], 0)
@@ -151,7 +151,7 @@ func TestServersOfAProcessShareMetrics(t *testing.T) {
 func TestWhatIsObserved(t *testing.T) {
 	registry, m := fresh(t)
 	var h tile.Hooks
-	m.Tile(&h)
+	Attach(m, &h)
 	h.Committed(tile.CommitInfo{Refresh: true})
 	h.Committed(tile.CommitInfo{Bytes: 300, Durability: tile.WriteThrough, Journaling: time.Millisecond})
 	h.Refused(tile.RefusalInfo{Err: fmt.Errorf("commit: %w", fence.ErrStale)})
@@ -231,7 +231,7 @@ func TestConcurrentUse(t *testing.T) {
 	for range loops {
 		all.Go(func() {
 			var h tile.Hooks
-			m.Tile(&h)
+			Attach(m, &h)
 			for range ticks {
 				h.Ticked(tile.TickInfo{Intents: 1, Took: time.Millisecond})
 			}
@@ -264,7 +264,7 @@ func silent() tile.Hooks {
 func TestATickAllocatesNothing(t *testing.T) {
 	_, m := fresh(t)
 	h := silent()
-	m.Tile(&h)
+	Attach(m, &h)
 	require.Zero(t, testing.AllocsPerRun(100, func() { playTick(&h) }))
 }
 
@@ -274,7 +274,7 @@ func BenchmarkTick(b *testing.B) {
 	m, err := New(registry)
 	require.NoError(b, err)
 	without, with := silent(), silent()
-	m.Tile(&with)
+	Attach(m, &with)
 	for name, h := range map[string]*tile.Hooks{"metrics=off": &without, "metrics=on": &with} {
 		b.Run(name+"/loops=one", func(b *testing.B) {
 			b.ReportAllocs()

@@ -12,30 +12,6 @@ import (
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
-// TileServer attaches metrics to the hooks of a tile server and its tiles. A Host.Configure that replaces hooks takes
-// them off again.
-func (m *Metrics) TileServer(cfg *tilefence.TileServerConfig) {
-	m.Tile(&cfg.Host.Tile.Hooks)
-	m.TileHost(&cfg.Host.Hooks)
-}
-
-// Gateway attaches metrics to the hooks of a gateway and its clients' connections.
-func (m *Metrics) Gateway(cfg *tilefence.GatewayServerConfig) {
-	m.Admission(&cfg.Gateway.Hooks)
-	m.GatewayClients(&cfg.Clients.Hooks)
-}
-
-// Bridge attaches metrics to the hooks of a bridge.
-func (m *Metrics) Bridge(cfg *tilefence.BridgeServerConfig) { m.BridgeHooks(&cfg.Bridge.Hooks) }
-
-// Relay attaches metrics to the hooks of a relay.
-func (m *Metrics) Relay(cfg *tilefence.RelayServerConfig) { m.RelayHooks(&cfg.Relay.Hooks) }
-
-// Checkpoint attaches metrics to the hooks of a checkpoint server.
-func (m *Metrics) Checkpoint(cfg *tilefence.CheckpointServerConfig) {
-	m.CheckpointHooks(&cfg.Checkpoint.Hooks)
-}
-
 // Servers serves the figures and the health of servers, of their connections, and of their part in groups and gossip.
 // Servers of other types that have Health are asked for it.
 func (m *Metrics) Servers(servers ...tilefence.Server) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
-// Tile attaches metrics to the hooks of tiles.
-func (m *Metrics) Tile(h *tile.Hooks) {
+// tile attaches metrics to the hooks of tiles.
+func (m *Metrics) tile(h *tile.Hooks) {
 	t := once(m, "tile", tileHooks)
 	hook.Attach(&h.Transition, t.Transition)
 	hook.Attach(&h.Ticked, t.Ticked)
@@ -241,8 +241,8 @@ func restored(m *Metrics) func(tile.RestoredInfo) {
 	}
 }
 
-// TileHost attaches metrics to the hooks of a host.
-func (m *Metrics) TileHost(h *tilehost.Hooks) {
+// host attaches metrics to the hooks of a host.
+func (m *Metrics) host(h *tilehost.Hooks) {
 	t := once(m, "tilehost", hostHooks)
 	hook.Attach(&h.Ended, t.Ended)
 	hook.Attach(&h.Promoted, t.Promoted)
