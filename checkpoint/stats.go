@@ -12,11 +12,9 @@ type Stats struct {
 	Tiles  int // under care
 	Behind int // whose last attempt failed or was skipped
 
-	// Unsettled is how many have no owner and are not at rest (Config.Unsettled). UnsettledTile is the one of which
-	// that has been known for the longest, UnsettledFor.
-	Unsettled     int
-	UnsettledTile fence.TileID
-	UnsettledFor  time.Duration
+	Unsettled     int           // that have no owner and are not at rest (Config.Unsettled)
+	UnsettledTile fence.TileID  // the one of them of which that has been known for the longest
+	UnsettledFor  time.Duration // for how long the longest has been known not to be at rest
 
 	// Lag is the longest time any tile has gone without the store being known to hold its latest snapshot, and
 	// LagTile is that tile; zero without tiles. It is about one cadence when all is well. It also grows when

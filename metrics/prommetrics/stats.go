@@ -115,7 +115,8 @@ var named = map[string]string{
 
 // unserved are fields without a metric.
 var unserved = map[string]string{
-	"checkpoint.Stats.LagTile": "a tile is no label; the log names it",
+	"checkpoint.Stats.LagTile":       "a tile is no label; the log names it",
+	"checkpoint.Stats.UnsettledTile": "a tile is no label; the health of the server names it",
 }
 
 // accumulated are durations that only grow.
