@@ -74,11 +74,14 @@ func openEnvelope(blob []byte) (envelope, error) {
 // Channels is what a snapshot and the entries after it say of what crosses a tile's border. It needs no rules. The
 // error is a *fence.FormatError or a *fence.CorruptError.
 func Channels(tile fence.TileID, s *fence.Snapshot, tail []fence.Entry) (transfer.State, error) {
-	e, err := openEnvelope(s.Blob)
-	if err != nil {
-		return transfer.State{}, err
+	state := transfer.State{}
+	if len(s.Blob) > 0 { // else the tile has no snapshot yet
+		e, err := openEnvelope(s.Blob)
+		if err != nil {
+			return state, err
+		}
+		state = e.transfers
 	}
-	state := e.transfers
 	for i := range tail {
 		b, err := stream.DecodeBatch(&tail[i])
 		if err == nil {

@@ -57,3 +57,15 @@ func FuzzOpenEnvelope(f *testing.F) {
 		require.Equal(t, e, back)
 	})
 }
+
+// A tile has no snapshot until its first one: its channels are those of its entries.
+func TestChannelsWithoutASnapshot(t *testing.T) {
+	b := stream.Batch{Departures: []stream.Departure{{To: 2, Entity: "argo"}}}
+	payload, private, err := b.Encode()
+	require.NoError(t, err)
+	c := fence.Commit{Tile: 1, Epoch: 3, Tick: 7, Payload: payload, Private: private}
+	state, err := Channels(1, &fence.Snapshot{}, []fence.Entry{c.Entry()})
+	require.NoError(t, err)
+	require.Equal(t, 1, state.UnderWay())
+	require.Equal(t, fence.Tick(7), state.With(2).Outbox[0].Tick)
+}
