@@ -38,6 +38,8 @@ var commands = []command{
 	{"tiles", "[tile…]", "owner, epoch and its age; stream length, trim floor and the consumer that holds it",
 		needCoordination | needAuthority, anyTiles, listTiles},
 	{"tile", "<tile>", "everything known about one tile", needCoordination | needAuthority, 1, showTile},
+	{"transfers", "<tile>", "entities that have left it and not arrived, and since when; what is refused or parked",
+		needCoordination, 1, showTransfers},
 	{"inspect", "[tile…]", "the tiles of one running server, as it sees them (-inspector)", needInspector, anyTiles,
 		inspectTiles},
 	{"inspect state", "<tile>", "the game's state as of the last snapshot, as JSON", needInspector, 1, inspectState},
