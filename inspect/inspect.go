@@ -130,7 +130,32 @@ type Tile struct {
 	Failures int64           `json:"failures"` // of the game's rules
 	Marks    []Mark          `json:"marks"`
 	Floor    stream.Consumer `json:"floor,omitempty"` // the consumer that holds the trim floor: the one farthest behind
+	Borders  []Border        `json:"borders,omitempty"`
 	Problem  string          `json:"problem,omitempty"`
+}
+
+// Border is a tile's border with another tile that entities have crossed, as a tile.BorderStatus has it.
+type Border struct {
+	Peer     fence.TileID `json:"peer"`
+	UnderWay int          `json:"under_way"`
+	Oldest   fence.Tick   `json:"oldest_ticks"` // for how many ticks the oldest of them has been under way
+	Waiting  int          `json:"waiting"`      // arrivals that wait for a tick
+	Refused  int          `json:"refused"`      // arrivals that the peer has not settled
+	Parked   int          `json:"parked"`
+	Closed   int64        `json:"closed_ms,omitempty"` // since when the border is closed
+}
+
+// bordersOf are those of a tile that the server serves.
+func (i *inspector) bordersOf(id fence.TileID) (all []Border) {
+	p := i.server.Host().Processor(id)
+	if p == nil {
+		return nil
+	}
+	for _, b := range p.Borders() {
+		all = append(all, Border{Peer: b.Peer, UnderWay: b.UnderWay, Oldest: b.Oldest, Waiting: b.Waiting,
+			Refused: b.Refused, Parked: b.Parked, Closed: fence.Millis(b.Closed)})
+	}
+	return all
 }
 
 // Mark is how far a consumer of a tile's stream is. The batches between the mark of the checkpointer and the
@@ -160,6 +185,7 @@ func (i *inspector) serveTiles(w http.ResponseWriter, r *http.Request) {
 	marks, err := i.log.Marks(ctx, ids)
 	for n := range all {
 		row := rowOf(&all[n])
+		row.Borders = i.bordersOf(row.Tile)
 		switch {
 		case row.Problem != "":
 		case err != nil:

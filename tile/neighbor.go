@@ -19,6 +19,9 @@ type neighbor struct {
 	failing  time.Time // since when no attempt has had an answer; zero: the last one had
 }
 
+// closed reports whether the tile has not answered for so long that nothing more may depart for it.
+func (n *neighbor) closed() bool { return !n.failing.IsZero() && time.Since(n.failing) > closedAfter }
+
 // speak presents what is stable to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
 func (b *border) speak() {
 	if b.stop == nil || b.seams.Present == nil {
@@ -116,7 +119,7 @@ func (b *border) room(to fence.TileID, bytes int) int {
 	}
 	b.mu.Lock()
 	n := b.neighbors[to]
-	closed := n != nil && !n.failing.IsZero() && time.Since(n.failing) > closedAfter
+	closed := n != nil && n.closed()
 	b.mu.Unlock()
 	if closed {
 		return 0

@@ -289,7 +289,9 @@ func (o *tileOwner) keep(c fence.Commit) {
 func (o *tileOwner) moveTo(at fence.Position) {
 	h := o.history
 	h.Position = at
+	border := o.border.status()
 	o.inbox.update(func(s *Status) {
+		s.Border = border
 		s.Position, s.Tick, s.Heat = at, h.Tick, h.Heat.Value
 		s.Pending, s.Kept, s.UnderWay = o.pending != nil, len(o.kept.Batches), h.Transfers.UnderWay()
 		if !s.Pending {

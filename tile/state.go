@@ -76,9 +76,11 @@ type Status struct {
 	Confirmed  fence.Position // of an owner, up to where every replica is known to have its history
 	// UnderWay is how many departures are not settled: committed here, and not known to be decided where they go.
 	UnderWay int
-	Tick     fence.Tick // last tick played
-	Queued   int        // intents waiting
-	Heat     float64    // events and outcomes a tick, weighted over about 20 ticks; also of a follower
+	// Border is what crosses all of its borders together.
+	Border BorderStatus
+	Tick   fence.Tick // last tick played
+	Queued int        // intents waiting
+	Heat   float64    // events and outcomes a tick, weighted over about 20 ticks; also of a follower
 	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
 	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
 	Owner   fence.Owner

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ func (all *Problems) Tile(t *tile.Status, suspectAfter time.Duration) {
 		if t.StreamFull {
 			all.Add("ticks", "tiles are stalled: their stream is full and no snapshot covers it", t.Tile, 0)
 		}
+		all.border(t)
 	case tile.Healing:
 		trouble("ticks", "the history of tiles is being repaired", in)
 	case tile.Following:
@@ -58,6 +60,28 @@ func (all *Problems) Tile(t *tile.Status, suspectAfter time.Duration) {
 
 // mostUnjournaled is how many batches may wait for a journal that is well, or slow for a moment.
 const mostUnjournaled = 20
+
+// longUnderWay is how long something may be under way: longer than a take-over of the tile that it goes to.
+const longUnderWay = 30 * time.Second
+
+// border adds what does not get across the tile's border.
+func (all *Problems) border(t *tile.Status) {
+	b := &t.Border
+	if b.For > longUnderWay {
+		const what = "entities are under way for long: their destinations do not take them, or replicas do not confirm"
+		all.Add("transfers", what, t.Tile, b.For)
+		text := fmt.Sprintf("%d are under way, the oldest to tile %s for %d ticks", b.UnderWay, b.Peer, b.Oldest)
+		if !b.Closed.IsZero() {
+			text += fmt.Sprintf("; a border is closed since %s", b.Closed.UTC().Format(time.RFC3339))
+		}
+		all.Detail(what, text+"; see tilectl transfers")
+	}
+	if b.Parked > 0 {
+		const what = "entities that came back are parked: the rules fail with them"
+		all.Add("transfers", what, t.Tile, 0)
+		all.Detail(what, fmt.Sprintf("%d; see tilectl transfers", b.Parked))
+	}
+}
 
 // failed adds why a tile does not run.
 func (all *Problems) failed(t *tile.Status) {

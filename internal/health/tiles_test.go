@@ -8,7 +8,26 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile"
 )
+
+// TestWhatIsUnderWayForLongIsAProblem: also when it is parked, and not while it only crosses.
+func TestWhatIsUnderWayForLongIsAProblem(t *testing.T) {
+	var all Problems
+	s := tile.Status{Tile: 1, State: tile.Serving, UnderWay: 3,
+		Border: tile.BorderStatus{Peer: 2, UnderWay: 3, Oldest: 8, For: 4 * time.Second}}
+	all.Tile(&s, time.Second)
+	assert.Empty(t, all)
+	s.Border = tile.BorderStatus{Peer: 2, UnderWay: 2, Oldest: 100, For: 50 * time.Second, Parked: 1,
+		Closed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	all.Tile(&s, time.Second)
+	assert.Len(t, all, 2)
+	assert.Equal(t, 50*time.Second, all[0].For)
+	assert.Equal(t, "2 are under way, the oldest to tile 2 for 100 ticks; a border is closed since "+
+		"2026-01-02T03:04:05Z; see tilectl transfers", all[0].Detail)
+	assert.Equal(t, "transfers", all[1].Plane)
+	assert.Equal(t, "1; see tilectl transfers", all[1].Detail)
+}
 
 // TestContests: a tile that was taken three times in a minute is contested, until the first of them is a minute ago.
 func TestContests(t *testing.T) {

@@ -97,6 +97,10 @@ type hostStats struct {
 	Queued      int           // intents that wait for a tick
 	Kept        int           // batches kept until replicas confirm them
 	Unjournaled int           // batches that wait for a journal
+	UnderWay    int           // entities that have left tiles and are not known to have arrived
+	UnderWayFor time.Duration // how long the oldest of them has been under way, in ticks' time
+	Parked      int           // entities that came back, and with which the rules fail
+	Closed      int           // tiles with a closed border: a tile that something is under way to does not answer
 	Silent      time.Duration // the longest that the owner of a followed tile has not been heard of
 }
 
@@ -124,6 +128,10 @@ func readHost(all []tile.Status) (s hostStats) {
 		if t.Dilation > 1 && t.State == tile.Serving {
 			s.Dilated++
 		}
+		s.UnderWay, s.Parked = s.UnderWay+t.Border.UnderWay, s.Parked+t.Border.Parked
+		if s.UnderWayFor = max(s.UnderWayFor, t.Border.For); !t.Border.Closed.IsZero() {
+			s.Closed++
+		}
 		if t.Quarantine != nil {
 			s.Quarantined++
 		}
@@ -139,13 +147,13 @@ func readHost(all []tile.Status) (s hostStats) {
 type healthStats struct{ Problems planes }
 
 // planes counts what keeps servers from their work, as ReadyHandler says it, by plane.
-type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints, Settings int }
+type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints, Transfers, Settings int }
 
 func readHealth(all []tilefence.Problem) (s healthStats) {
 	p := &s.Problems
 	of := map[string]*int{"ticks": &p.Ticks, "take-overs": &p.TakeOvers, "rules": &p.Rules, "intents": &p.Intents,
 		"delivery": &p.Delivery, "views": &p.Views, "checkpoints": &p.Checkpoints,
-		"settings": &p.Settings}
+		"transfers": &p.Transfers, "settings": &p.Settings}
 	for _, problem := range all {
 		if count := of[problem.Plane]; count != nil {
 			*count++

@@ -92,12 +92,20 @@ func committed(m *Metrics) func(tile.CommitInfo) {
 	journal := histogram(m, "tile_journal_seconds", "What of a commit the journal took.", quick)
 	bytes := counter(m, "tile_committed_bytes_total", "Payload of committed batches.")
 	refreshes := counter(m, "tile_refreshes_total", "Refreshes of owner hashes.")
+	crossings := counters(m, "tile_crossings_total", "Entities at borders: that departed, were taken from other tiles "+
+		"or refused, were taken back, or were parked because the rules fail with them.", "step", "departed", "arrived",
+		"refused", "returned", "parked")
 	return func(i tile.CommitInfo) {
 		if i.Refresh {
 			refreshes.Inc()
 			return
 		}
 		seconds(commit.of(i.Durability), i.Took)
+		addSome(crossings.of("departed"), i.Departures)
+		addSome(crossings.of("arrived"), i.Arrivals)
+		addSome(crossings.of("refused"), i.Refused)
+		addSome(crossings.of("returned"), i.Returns)
+		addSome(crossings.of("parked"), i.Parked)
 		addSome(bytes, i.Bytes)
 		if i.Confirming > 0 {
 			seconds(confirming, i.Confirming)

@@ -15,6 +15,7 @@ package transfer
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -58,6 +59,9 @@ func (s *State) With(peer fence.TileID) *Channel {
 
 // Peers are the tiles that there is a channel with, ascending.
 func (s *State) Peers() []fence.TileID { return slices.Sorted(maps.Keys(s.channels)) }
+
+// All are the channels, in no order.
+func (s *State) All() iter.Seq2[fence.TileID, *Channel] { return maps.All(s.channels) }
 
 // Bytes is what the transfers take in a snapshot, at most.
 func (s *State) Bytes() int { return s.bytes }
