@@ -19,15 +19,16 @@ type Register struct {
 	Applied []string
 	Travel  Travel // no part of the state
 
-	begun bool     // the tile's travellers were born
-	here  []string // those in the tile, sorted
+	begun bool           // the tile's travellers were born
+	here  []string       // those in the tile, sorted
+	coins map[string]int // of those
 }
 
 var _ tile.Rules = (*Register)(nil)
 
 // Restore implements tile.Rules.
 func (r *Register) Restore(snapshot []byte) error {
-	r.Applied, r.begun, r.here = nil, false, nil
+	r.Applied, r.begun, r.here, r.coins = nil, false, nil, nil
 	if len(snapshot) == 0 {
 		return nil
 	}

@@ -3,7 +3,9 @@ package game
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tilefence/tilefence/fence"
@@ -11,8 +13,8 @@ import (
 	"github.com/tilefence/tilefence/tile"
 )
 
-// Travel is what a tile of a game whose travellers cross borders has beside its Register: some are born in it, and
-// leave for its neighbours, which refuse some of them, as it does with theirs.
+// Travel is what a tile of a game whose travellers cross borders has beside its Register: some are born in it, with
+// coins which they give each other, and leave for its neighbours, which refuse some of them, as it does with theirs.
 type Travel struct {
 	Born       []string // who begin in the tile
 	Neighbours []fence.TileID
@@ -23,7 +25,11 @@ const (
 	travellerHere = "+" // born, arrived or come back
 	travellerGone = "-"
 	travelBegun   = "*" // Born are born
+	coinGiven     = "$" // by one to another
 )
+
+// Coins is how many coins a traveller is born with.
+const Coins = 3
 
 var _ tile.TransferRules = (*Register)(nil)
 
@@ -34,18 +40,25 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 	if !r.begun && len(r.Travel.Born) > 0 {
 		say(travelBegun, "")
 		for _, name := range r.Travel.Born {
-			say(travellerHere, name)
+			say(travellerHere, holder(name, Coins))
 		}
 		return out
 	}
-	left := slices.Clone(r.here)
+	left, coins := slices.Clone(r.here), maps.Clone(r.coins)
+	if n := len(left); n > 1 && len(out.Outcomes) > 0 {
+		from, to := left[choose(tick, n, "from")], left[choose(tick, n, "to")]
+		if from != to && coins[from] > 0 {
+			coins[from], coins[to] = coins[from]-1, coins[to]+1
+			say(coinGiven, from+">"+to)
+		}
+	}
 	for i, in := range out.Outcomes {
 		if len(left) == 0 || len(r.Travel.Neighbours) == 0 || in != stream.Applied || i > 2 {
 			continue
 		}
 		at := choose(tick, len(left), left...)
 		to := r.Travel.Neighbours[choose(tick, len(r.Travel.Neighbours), left[at])]
-		d := stream.Departure{Entity: left[at], To: to}
+		d := stream.Departure{Entity: left[at], To: to, Payload: []byte(strconv.Itoa(coins[left[at]]))}
 		left = slices.Delete(left, at, at+1)
 		out.Departures = append(out.Departures, d)
 		say(travellerGone, d.Entity)
@@ -66,10 +79,10 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 			continue
 		}
 		out.Verdicts = append(out.Verdicts, tile.Verdict{})
-		say(travellerHere, a.Entity)
+		say(travellerHere, a.Entity+"="+string(a.Payload))
 	}
 	for _, back := range in.Returns {
-		say(travellerHere, back.Entity)
+		say(travellerHere, back.Entity+"="+string(back.Payload))
 	}
 	return out
 }
@@ -83,7 +96,7 @@ func choose(tick fence.Tick, n int, words ...string) int {
 
 // travels folds an event about a traveller; ok is false for another event.
 func (r *Register) travels(event string) (ok bool, err error) {
-	name := event[1:]
+	name, rest, _ := strings.Cut(event[1:], "=")
 	at, here := slices.BinarySearch(r.here, name)
 	switch event[:1] {
 	case travelBegun:
@@ -96,16 +109,30 @@ func (r *Register) travels(event string) (ok bool, err error) {
 			return true, fmt.Errorf("traveller %s arrives, and is here", name)
 		}
 		r.here = slices.Insert(r.here, at, name)
+		if r.coins == nil {
+			r.coins = map[string]int{}
+		}
+		r.coins[name], err = strconv.Atoi(rest)
 	case travellerGone:
 		if !here {
 			return true, fmt.Errorf("traveller %s leaves, and is not here", name)
 		}
 		r.here = slices.Delete(r.here, at, at+1)
+		delete(r.coins, name)
+	case coinGiven:
+		from, to, _ := strings.Cut(name, ">")
+		if r.coins[from] == 0 || !slices.Contains(r.here, to) {
+			return true, fmt.Errorf("traveller %s gives a coin to %s, of %v", from, to, r.coins)
+		}
+		r.coins[from], r.coins[to] = r.coins[from]-1, r.coins[to]+1
 	default:
 		return false, nil
 	}
-	return true, nil
+	return true, err
 }
+
+// holder names a traveller with its coins.
+func holder(name string, coins int) string { return name + "=" + strconv.Itoa(coins) }
 
 // lines are the state beside the actions.
 func (r *Register) lines() (all []string) {
@@ -113,13 +140,13 @@ func (r *Register) lines() (all []string) {
 		all = append(all, travelBegun)
 	}
 	for _, name := range r.here {
-		all = append(all, travellerHere+name)
+		all = append(all, travellerHere+holder(name, r.coins[name]))
 	}
 	return all
 }
 
-// Travellers are those in the tile, sorted.
-func (r *Register) Travellers() []string { return slices.Clone(r.here) }
+// Travellers are those in the tile, with the coins that each has.
+func (r *Register) Travellers() map[string]int { return maps.Clone(r.coins) }
 
 // text is the state.
 func (r *Register) text() string {

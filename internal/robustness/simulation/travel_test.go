@@ -59,11 +59,11 @@ func (w *world) present(ctx context.Context, from *host, p *tile.Presentation) (
 	return a, err
 }
 
-// census requires that each traveller is in one tile. Nothing is under way any more: all have had time to arrive.
+// census requires that each traveller is in one tile, and that no coin is lost or made. Nothing is under way any more: all have had time to arrive.
 func (w *world) census() {
 	h := newHost(w.net, "census", w.seed)
 	h.route, _ = w.cluster.masterNow()
-	places := map[string]int{}
+	places, coins, born := map[string]int{}, 0, 0
 	for _, id := range w.tiles {
 		r, err := stream.Recover(context.Background(), w.seams(h).Log, id)
 		var state game.Register
@@ -73,8 +73,9 @@ func (w *world) census() {
 		if err != nil {
 			w.fail(id, "its travellers cannot be counted: %v", err)
 		}
-		for _, name := range state.Travellers() {
+		for name, n := range state.Travellers() {
 			places[name]++
+			coins += n
 		}
 		if c := w.server(id); c != nil && c.Status().UnderWay > 0 {
 			w.fail(id, "%d travellers are under way at the end", c.Status().UnderWay)
@@ -86,7 +87,11 @@ func (w *world) census() {
 				w.fail(id, "traveller %s is in %d tiles", name, places[name])
 			}
 			delete(places, name)
+			born += game.Coins
 		}
+	}
+	if coins != born {
+		w.fail(w.tiles[0], "travellers have %d coins, and were born with %d", coins, born)
 	}
 	for name, n := range places {
 		w.fail(w.tiles[0], "traveller %s was never born, and is in %d tiles", name, n)
