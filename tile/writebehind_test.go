@@ -189,8 +189,10 @@ func TestAShipIsInOnePortWhateverTheJournalsHave(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, stream.Applied, o.Outcome, "the tick does not wait")
 				if silent == "arrival" {
-					for s.presented.Load() == presented {
-						time.Sleep(time.Millisecond)
+					for range 5000 {
+						if s.presented.Load() == presented {
+							time.Sleep(time.Millisecond)
+						}
 					}
 					s.silent.Store(true)
 				}

@@ -188,6 +188,8 @@ func (t *trial) try(ctx context.Context, dir string, number int, library map[str
 	text, err := cmd.CombinedOutput()
 	said := string(text)
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return broken, "the run was stopped"
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return caught, "it hung"
 	case err == nil:
