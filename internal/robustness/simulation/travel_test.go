@@ -59,7 +59,8 @@ func (w *world) present(ctx context.Context, from *host, p *tile.Presentation) (
 	return a, err
 }
 
-// census requires that each traveller is in one tile, and that no coin is lost or made. Nothing is under way any more: all have had time to arrive.
+// census requires that each traveller is in one tile, and that no coin is lost or made. Nothing is under way any more:
+// all have had time to arrive.
 func (w *world) census() {
 	h := newHost(w.net, "census", w.seed)
 	h.route, _ = w.cluster.masterNow()
