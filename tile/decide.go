@@ -54,6 +54,9 @@ func (o *tileOwner) decide(subs []submission) (b *pendingBatch, left []submissio
 		return o.quiet(), subs, took
 	}
 	o.portion.fitted(0, took-before, o.budget())
+	if b == nil {
+		o.played = first
+	}
 	return b, subs, took
 }
 
@@ -117,7 +120,7 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 	}
 	b, err := o.form(subs, *batch, d)
 	if err == nil {
-		b.crossed, b.offered = crossed, f
+		b.crossed, b.offered, b.asked = crossed, f, true
 	}
 	return b, err
 }

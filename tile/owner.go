@@ -40,6 +40,7 @@ type tileOwner struct {
 	batch     stream.Batch // what the rules have said last
 	outputs   Outputs
 	portion   portion
+	played    time.Time // when the rules were last asked about a tick that came to pass; zero: no tick was played yet
 	dilation  dilation
 
 	confirm   bool // the next commit must be confirmed by every replica
@@ -58,6 +59,9 @@ func (o *tileOwner) begin(got acquired, as State) {
 		o.snapshots.at = got.at
 	}
 	o.ownership.skip = nil
+	if played := o.history.Played(); played.After(o.played) {
+		o.played = played
+	}
 	o.dilation.announce = true
 	o.ownership.served, o.history.Warm = true, false // from now on the stream may have lost what this owner has
 	o.moveTo(got.at)
@@ -229,6 +233,9 @@ func (o *tileOwner) settle(ctx context.Context, r fence.Receipt, confirmed bool)
 	}
 	h.Heat.Decay(b.commit.Tick)
 	o.pending = nil
+	if b.asked {
+		o.played = b.formed
+	}
 	o.confirmed, o.settled = confirmed, b.commit.Tick
 	if confirmed {
 		o.inbox.confirm(r.Position)

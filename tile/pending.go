@@ -21,6 +21,7 @@ type pendingBatch struct {
 	crossed     crossed          // the tile's border
 	offered     *offer           // what it decides beside the submissions; nil: nothing
 	formed      time.Time
+	asked       bool          // the rules have decided it
 	resolve     time.Duration // in the game's rules, before
 	attempts    int
 	timeouts    int // of the last attempts, how many in a row had no answer within CommitTimeout

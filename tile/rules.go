@@ -49,7 +49,9 @@ type Divided interface {
 	Area(event []byte) fence.Area
 }
 
-// TransferRules is implemented by Rules whose entities travel to other tiles. Play is called instead of Resolve.
+// TransferRules is implemented by Rules that decide about more than intents: whose entities travel to other tiles, that
+// say why an intent has its outcome (Outputs.Why), or that ask how long the tile has slept (Inputs.Elapsed). Play is
+// called instead of Resolve. Rules that let nothing in refuse each arrival; without a verdict it comes again.
 //
 // A game writes three branches: an entity leaves (its events take it out of the state, and a departure carries it), an
 // entity arrives (its events put it in, or it is refused), and one comes back because it was refused. Delivery, order,

@@ -22,6 +22,9 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 	}
 	h.Advance()
 	subs := o.admit()
+	if o.border.inputs.Elapsed = 0; !o.played.IsZero() {
+		o.border.inputs.Elapsed = max(0, began.Sub(o.played))
+	}
 	o.heartbeat.begin(ctx, o.next(), "Resolve", subs)
 	pending, resolve := o.resolve(subs)
 	o.heartbeat.end()

@@ -2,6 +2,7 @@ package tile
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
@@ -11,6 +12,13 @@ import (
 // Inputs are what a tick decides about.
 type Inputs struct {
 	Intents []Intent // as for Resolve
+
+	// Elapsed is the time since the tick before this one was played, by clocks: about a tick interval; more if ticks
+	// were missed or the store did not answer; hours if the tile had no owner for so long. It is 0 at the first tick of
+	// a new tile, never negative, and as wrong as the clocks of two servers differ. Of an owner that was killed while
+	// its tile was quiet, the last ticks without events may count as not played. What Play makes of it must be in the
+	// events: followers, and later owners, see those alone. A tick that does not come to pass is in the next one's.
+	Elapsed time.Duration
 
 	// Arrivals are presented by other tiles, those of each tile in the order of their departure. The payloads are not
 	// to be changed.

@@ -53,6 +53,7 @@ type History struct {
 	Warm      bool             // the state is one that the stream has had: what was committed since continues it
 	stuck     int              // chunks in a row after which the owner hash was ahead of the stream
 
+	played     instant        // of what was read last
 	snapped    fence.Position // where the last snapshot was encoded
 	sum        uint32         // of the game's state there
 	restored   fence.Position // where the last snapshot was restored
@@ -108,6 +109,7 @@ func (h *History) Replay(s *fence.Snapshot, entries []fence.Entry) error {
 	}
 	h.explain(s)
 	h.Tick, h.path = believable(s.Tick), h.path[:0]
+	h.played = instant{h.Tick, s.Taken}
 	h.reads(s.Position)
 	h.Bound.begin()
 	for i := range entries {
@@ -156,8 +158,24 @@ func (h *History) foldEntry(e *fence.Entry, compare bool) error {
 		return err
 	}
 	h.Tick = max(h.Tick, believable(e.Tick))
+	h.played = instant{h.Tick, e.At}
 	h.reads(e.Position)
 	return nil
+}
+
+// instant is when a tick was played, by its owner's clock; zero: that is not known.
+type instant struct {
+	tick fence.Tick
+	at   time.Time
+}
+
+// Played is when the last tick of the history was played, by the clock of its owner. The ticks after the last batch,
+// without events, are counted as far as the owner hash has shown them. Zero: there was none, or it is not known.
+func (h *History) Played() time.Time {
+	if h.played.at.IsZero() || h.Tick <= h.played.tick {
+		return h.played.at
+	}
+	return h.played.at.Add(h.Actions.Interval * time.Duration(min(h.Tick-h.played.tick, 1<<20)))
 }
 
 // pathKept is how many positions are kept of the history that was read and written, at least.
