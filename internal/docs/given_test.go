@@ -125,7 +125,7 @@ var givenIn = map[string]map[string]string{
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
 		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",
 	},
-	"tile/tiletest": {"newGame": "tiletest.NewRules", "randomIntent": "tiletest.Generator"},
+	"tile/tiletest": {"newGame": "tiletest.NewRules", "randomIntent": "tiletest.Generator", "names": "tiletest.Census"},
 	"tile/tilehttp": {"ledger": "*admission.AdmissionLedger", "router": "*route.Router"},
 }
 

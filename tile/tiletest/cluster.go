@@ -30,6 +30,7 @@ type Cluster struct {
 	cfg      tile.Config
 	seams    tile.Seams
 	hosts    []*Host // that live
+	voyage   *voyage // between tiles; nil: nothing leaves this one
 }
 
 // Host is one process of a Cluster.
@@ -77,11 +78,19 @@ func (c *Cluster) Start(contact string) *Host {
 	cfg.Follow, cfg.TakeOver = len(c.hosts) > 0, true
 	seams := tile.Seams{Authority: intercept.AuthorityOf(c.seams.Authority, h.call),
 		Store: intercept.StoreOf(c.seams.Store, h.call), Log: intercept.LogOf(c.seams.Log, h.call)}
+	if v := c.voyage; v != nil {
+		seams.Store, seams.Present = commits{seams.Store, h, v}, v.presentFrom(h)
+	}
 	if h.TileProcessor, err = tile.New(c.tile, contact, seams, h.rules, &cfg); err != nil {
 		c.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(c.t.Context()))
 	h.stop = stop
+	if v := c.voyage; v != nil {
+		v.mu.Lock()
+		v.hosts[c.tile] = append(v.hosts[c.tile], h)
+		v.mu.Unlock()
+	}
 	go func() {
 		defer close(h.done)
 		h.err = h.Run(ctx)

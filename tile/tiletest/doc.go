@@ -1,5 +1,5 @@
-// Package tiletest tests a game's tile.Rules. Run checks in one call what every game has to promise; Cluster kills
-// owners and takes tiles over in a few lines.
+// Package tiletest tests a game's tile.Rules. Run checks in one call what every game has to promise, and Cross what one
+// has to promise whose entities travel; Cluster kills owners and takes tiles over in a few lines.
 //
 //	func TestRules(t *testing.T) { tiletest.Run(t, newGame, randomIntent, nil) }
 //
@@ -16,6 +16,31 @@
 //   - Two rules of one constructor share nothing.
 //   - Of tile.Divided rules: the part of an area changes only by events of that area and of area 0, and those suffice.
 //   - Batches, events and snapshots fit into the product's limits, or those of Config.
+//
+// # Entities that travel
+//
+//	func TestCrossing(t *testing.T) { tiletest.Cross(t, newGame, randomIntent, names, nil) }
+//
+// Cross plays tiles between which entities travel (tile.TransferRules): first the rules alone, then each tile on hosts.
+// The census names the entities that the rules of a tile hold. Beside what Run checks, it fails at the first of these
+// that does not hold:
+//
+//   - An entity is in one tile, or under way, and not in two of them.
+//   - What departs is not in the tile any more; what has arrived, or come back, is; what was refused is not.
+//   - No more depart than Inputs.Room allows, and no verdict is about nothing.
+//
+// Arrivals, returns and room are random: a return may come after others have asked for its place, and a border may be
+// closed. On the hosts, an owner is killed before and after each kind of commit of a crossing (the departure, the
+// arrival, the refusal, the settlement), and messages are lost, lose their answer, and are repeated, until each step
+// has met each fault. Then nothing may be under way, no entity in two tiles, and, in a game whose entities do not end,
+// none in no tile.
+//
+// # What was reached
+//
+// With -v, Run and Cross say how often each kind of event came up (the word that it begins with), each outcome and its
+// reason, each end of a transfer, and each fault. What is not there was not tested: improve the generator.
+//
+// # Failures
 //
 // A failure says what failed, at which tick and intents, where the states differ first, what to look for, and how to
 // run it again. It does not test that the game is the one that you meant, nor whatever no random intent leads to: a

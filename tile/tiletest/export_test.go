@@ -10,7 +10,7 @@ func Violation(t *testing.T, newRules NewRules, intent Generator, cfg *Config) (
 	t.Helper()
 	c := cfg.withDefaults()
 	t.Logf("TILEFENCE_SEED=%d", c.Seed)
-	synctest.Test(t, func(*testing.T) { err = play(newRules, intent, c) })
+	synctest.Test(t, func(*testing.T) { err = play(newRules, intent, c, nil) })
 	return err
 }
 
@@ -21,4 +21,13 @@ type Tuning = tuning
 func (c Config) With(t Tuning) *Config {
 	c.tuning = t
 	return &c
+}
+
+// CrossViolation is what Cross would fail with, of the checks on the rules alone.
+func CrossViolation(t *testing.T, newRules NewRules, intent Generator, census Census, cfg *Config) (err error) {
+	t.Helper()
+	c := cfg.withDefaults()
+	t.Logf("TILEFENCE_SEED=%d", c.Seed)
+	synctest.Test(t, func(*testing.T) { err = playSea(newRules, intent, census, &c, nil) })
+	return err
 }

@@ -39,11 +39,13 @@ type game struct {
 
 	tick    fence.Tick
 	intents []tile.Intent
+	counts  tally
+	border  *border // nil: nothing crosses it
 }
 
 // play plays random ticks on the rules alone. The error says which promise the rules have broken.
-func play(newRules NewRules, intent Generator, c Config) (err error) {
-	g := &game{Config: c, newRules: newRules, r: rand.New(rand.NewPCG(c.Seed, 1))}
+func play(newRules NewRules, intent Generator, c Config, counts tally) (err error) {
+	g := &game{Config: c, newRules: newRules, counts: counts, r: rand.New(rand.NewPCG(c.Seed, 1))}
 	defer func() {
 		if p := recover(); p != nil {
 			err = g.violated("The rules panic", fmt.Sprintf("%v\n%s", p, debug.Stack()), "")
@@ -109,16 +111,23 @@ func (g *game) step() error {
 	if err != nil {
 		return err
 	}
-	batch, err := g.decide(before)
+	batch, out, err := g.decide(before)
 	if err != nil || g.r.IntN(8) == 0 { // the store may refuse what was decided; then it has not happened
 		return err
 	}
 	payload, err := g.encode(batch)
-	if err != nil || batch.Len() == 0 { // nothing is committed
+	g.counts.decided(batch, out)
+	crosses := g.border != nil && len(out.Verdicts)+len(g.border.returns) > 0
+	if err != nil || batch.Len() == 0 && !crosses { // nothing is committed
 		return err
 	}
 	if err := g.fold(batch, payload, before); err != nil {
 		return err
+	}
+	if g.border != nil {
+		if err := g.border.settle(g, out); err != nil {
+			return err
+		}
 	}
 	if err := g.areas(batch, before); err != nil {
 		return err
@@ -174,20 +183,41 @@ func (g *game) snapshot(rules tile.Rules) ([]byte, error) {
 	return first, nil
 }
 
-// decide plays Resolve, which may not change the state.
-func (g *game) decide(before []byte) (*stream.Batch, error) {
-	events, outcomes := g.owner.Resolve(g.tick, g.intents)
+// ask asks rules about a tick, as the owner does.
+func ask(rules tile.Rules, tick fence.Tick, in *tile.Inputs) (out tile.Outputs) {
+	if travels, ok := rules.(tile.TransferRules); ok {
+		return travels.Play(tick, *in)
+	}
+	out.Events, out.Outcomes = rules.Resolve(tick, in.Intents)
+	return out
+}
+
+// closed is Inputs.Room of a tile that nothing leaves.
+func closed(fence.TileID, int) int { return 0 }
+
+// decide plays Resolve, or Play, which may not change the state.
+func (g *game) decide(before []byte) (*stream.Batch, *tile.Outputs, error) {
+	in := tile.Inputs{Intents: g.intents, Elapsed: elapsed(g.r), Room: closed}
+	if g.border != nil {
+		g.border.inputs(&in)
+	}
+	out := ask(g.owner, g.tick, &in)
 	if err := g.compare(before, g.owner, "Resolve changes the state", inResolve); err != nil {
-		return nil, g.culprit(err, before)
+		return nil, nil, g.culprit(err, before)
 	}
-	if len(outcomes) != len(g.intents) {
-		return nil, g.violated("Resolve must return one outcome for each intent",
-			fmt.Sprintf("%d outcomes", len(outcomes)), "an intent that is skipped without an outcome")
+	if len(out.Outcomes) != len(g.intents) {
+		return nil, nil, g.violated("Resolve must return one outcome for each intent",
+			fmt.Sprintf("%d outcomes", len(out.Outcomes)), "an intent that is skipped without an outcome")
 	}
-	batch := &stream.Batch{Events: events}
-	for i, o := range outcomes {
+	if g.border != nil {
+		if err := g.border.check(g, &out); err != nil {
+			return nil, nil, err
+		}
+	}
+	batch := &stream.Batch{Events: out.Events, Departures: out.Departures}
+	for i, o := range out.Outcomes {
 		if !o.Valid() {
-			return nil, g.violated("Resolve returns an outcome that is none", fmt.Sprintf("intent %d: %s", i, o),
+			return nil, nil, g.violated("Resolve returns an outcome that is none", fmt.Sprintf("intent %d: %s", i, o),
 				"an outcome that is left zero")
 		}
 		if id := g.intents[i].ActionID; id != "" {
@@ -197,7 +227,7 @@ func (g *game) decide(before []byte) (*stream.Batch, error) {
 	if rules, ok := g.owner.(tile.Divided); ok {
 		batch.Divide(rules.Area)
 	}
-	return batch, nil
+	return batch, &out, nil
 }
 
 // culprit adds to a violation the first intent that changes the state when it is alone.
@@ -208,7 +238,7 @@ func (g *game) culprit(err error, before []byte) error {
 		if err != nil || !ok {
 			break
 		}
-		rules.Resolve(g.tick, g.intents[i:i+1])
+		ask(rules, g.tick, &tile.Inputs{Intents: g.intents[i : i+1], Room: closed})
 		if after, err := rules.Snapshot(); err == nil && !same(before, after) {
 			v.detail += fmt.Sprintf("\nintent %d does so alone", i)
 			break

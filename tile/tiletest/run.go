@@ -29,6 +29,9 @@ type Generator func(r *rand.Rand) tile.Intent
 type Config struct {
 	// Tile is the tile that the rules are made for. Default 85283083fffffff, an H3 cell of resolution 5.
 	Tile fence.TileID
+	// Tiles are those between which entities travel, of Cross alone. Default 85283083fffffff and 85283087fffffff, two
+	// neighbours.
+	Tiles []fence.TileID
 	// Ticks is how many ticks are played on the rules alone, and half as many on a cluster. Default 300.
 	Ticks int
 	// Intents is how many intents a tick has at most. Default 8.
@@ -52,6 +55,9 @@ const defaultTile fence.TileID = 0x85283083fffffff
 func (c *Config) withDefaults() Config {
 	d := setting.Of(c)
 	d.Tile = cmp.Or(d.Tile, defaultTile)
+	if len(d.Tiles) == 0 {
+		d.Tiles = []fence.TileID{defaultTile, defaultTile + 1<<30}
+	}
 	d.Ticks = cmp.Or(d.Ticks, 300)
 	d.Intents = cmp.Or(d.Intents, 8)
 	d.tuning.MaxBatch = cmp.Or(d.tuning.MaxBatch, fence.MaxPayload)
@@ -72,11 +78,13 @@ func Run(t *testing.T, newRules NewRules, intent Generator, cfg *Config) {
 	c := cfg.withDefaults()
 	again := fmt.Sprintf("again with: TILEFENCE_SEED=%d go test -run '^%s$'", c.Seed, t.Name())
 	t.Log(again)
+	counts := tally{}
 	synctest.Test(t, func(t *testing.T) {
-		if err := play(newRules, intent, c); err != nil {
+		if err := play(newRules, intent, c, counts); err != nil {
 			t.Fatalf("%v\n%s", err, again)
 		}
 	})
+	counts.log(t)
 	synctest.Test(t, func(t *testing.T) { playCluster(t, newRules, intent, c) })
 }
 
@@ -85,6 +93,9 @@ func generated(r *rand.Rand, intent Generator, c *Config) ([]tile.Intent, error)
 	intents := make([]tile.Intent, max(0, r.IntN(c.Intents+2)-1)) // one tick in five or so has none
 	for i := range intents {
 		in := intent(r)
+		if in.Tile == 0 && len(c.Tiles) > 0 {
+			in.Tile = c.Tiles[r.IntN(len(c.Tiles))]
+		}
 		in.Tile = cmp.Or(in.Tile, c.Tile)
 		if err := in.Validate(); err != nil {
 			return nil, fmt.Errorf("the generator made an intent that no server takes: %w", err)
