@@ -82,7 +82,7 @@ func TestSharingUnderItsUsers(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.NoError(t, members.Leave(t.Context(), group, "a"))
-			key := redisshare.Key(group)
+			key := membersKey + group + "}"
 			require.NoError(t, delivery.as(t, actor).Eval(t.Context(), "return 1", []string{key}).Err(),
 				"it may load the script itself")
 			// In a script it has its own rights and no others.
@@ -97,11 +97,14 @@ func TestSharingUnderItsUsers(t *testing.T) {
 	}
 }
 
+// membersKey begins the key of a group's members, which its name and a brace follow (docs/wire.md).
+const membersKey = "{tilefence:members:"
+
 // TestWhatIsRefusedOnFanout: what an actor has no business with is NOPERM there, too.
 func TestWhatIsRefusedOnFanout(t *testing.T) {
 	delivery := withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	frames, hints := fence.World{}.Channel(7), fanout.HintChannel(3)
-	list, others := redisshare.Key("bridge-x"), redisshare.Key("checkpoint-x")
+	list, others := membersKey+"bridge-x}", membersKey+"checkpoint-x}"
 	for actor, commands := range map[string][][]any{
 		"owner": {{"spublish", frames, "forged"}, {"ssubscribe", hints}, {"ssubscribe", frames},
 			{"eval", "return redis.call('ZADD', KEYS[1], 1, 'b')", "1", list}, {"zrange", list, "0", "-1"},
@@ -160,7 +163,7 @@ func TestTheDirectoryUnderItsUser(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	for _, command := range [][]any{{"spublish", fence.World{}.Channel(7), "forged"}, {"hgetall", "{tile:1}:owner"},
-		{"del", redisdirectory.Key(actor)}, {"zadd", redisshare.Key("bridge-x"), "9", "a"}, {"keys", "*"},
+		{"del", redisdirectory.Key(actor)}, {"zadd", membersKey + "bridge-x}", "9", "a"}, {"keys", "*"},
 		{"set", "a", "b"}, {"ssubscribe", fanout.HintChannel(3)}, {"script", "flush"},
 		{"eval", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "{tile:1}:owner"}} {
 		requireRefused(t, delivery.as(t, "directory"), "directory", command)

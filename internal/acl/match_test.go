@@ -72,7 +72,7 @@ func TestWhatMatchUsersAreRefused(t *testing.T) {
 	admin := matchAs(t, coordination.admin)
 	require.NoError(t, admin.Load(t.Context()))
 	name := stacktest.UniqueName(t)
-	shard, key := name+"/0", redismatch.Base(name+"/0")
+	shard, key := name+"/0", "{match:"+name+"/0}"
 	ticket := match.Ticket{ID: "a", Players: []match.Player{{ID: "a"}}}
 	_, err := admin.Enqueue(t.Context(), shard, ticket, match.Entry{MaxWait: time.Minute})
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestWhatMatchUsersAreRefused(t *testing.T) {
 		client := coordination.as(t, actor)
 		for _, command := range [][]any{{"hset", owner, "epoch", "9"}, {"hget", owner, "epoch"}, {"get", "other"},
 			{"set", "other", "1"}, {"del", key + ":t:a"}, {"del", key + ":rating"}, {"flushall"}, {"keys", "*"},
-			{"function", "flush"}, {"function", "delete", redismatch.LibraryName}, {"eval", "return 1", "0"},
+			{"function", "flush"}, {"function", "delete", "tilefence_match_v1"}, {"eval", "return 1", "0"},
 			{"config", "get", "*"}, {"acl", "list"}, {"shutdown", "nosave"}, {"cluster", "reset"},
 			{"spublish", "{tile:7}:frames", "forged"}} {
 			requireRefused(t, client, actor, command)

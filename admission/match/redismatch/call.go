@@ -157,13 +157,13 @@ func millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / t
 // has a higher one is left alone.
 const revision = 4
 
-// LibraryName is the name of the function library.
-const LibraryName = "tilefence_match_v1"
+// libraryName is the name of the function library.
+const libraryName = "tilefence_match_v1"
 
 //go:embed lua/*.lua
 var sources embed.FS
 
-var library = redislib.New(LibraryName, revision, "tilefence_match_revision_v1", sources,
+var library = redislib.New(libraryName, revision, "tilefence_match_revision_v1", sources,
 	"queue", "claim", "finish", "seats", "register")
 
 // Load puts the function library on every master, and checks that no server, master or replica, evicts keys. A library

@@ -14,7 +14,7 @@ import (
 
 // fenced is call for a function that may answer that the epoch is stale.
 func (s *store) fenced(ctx context.Context, op, shard string, e match.Epoch, args ...any) (fields, error) {
-	code, reply, err := s.call(ctx, op, Base(shard), args...)
+	code, reply, err := s.call(ctx, op, baseOf(shard), args...)
 	if code == "stale" {
 		return nil, denied.Stale(shard, e)
 	}
@@ -36,7 +36,7 @@ func (s *store) Claim(ctx context.Context, shard string, c match.Claim) (match.H
 		t := match.Candidate{Waited: now.Sub(f.millis(i + 1))}
 		if decode(f.text(i), &t.Ticket) != nil || t.ID != f.text(i+2) {
 			// It can never be matched, and would be claimed again and again: what is left of it ends.
-			if _, _, err := s.call(ctx, "cancel", Base(shard), f.text(i+2)); err != nil {
+			if _, _, err := s.call(ctx, "cancel", baseOf(shard), f.text(i+2)); err != nil {
 				return match.Holding{}, err
 			}
 			continue
@@ -112,7 +112,7 @@ func (s *store) Publish(ctx context.Context, shard string, assignments []match.A
 		}
 		args = append(args, a.Match+" "+strconv.FormatInt(max(a.TakeBy.UnixMilli(), 0), 10), data)
 	}
-	_, reply, err := s.call(ctx, "publish", Base(shard), args...)
+	_, reply, err := s.call(ctx, "publish", baseOf(shard), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,13 +131,13 @@ func (s *store) Dissolve(ctx context.Context, shard, id string, why match.Why) e
 	if err != nil {
 		return err
 	}
-	_, _, err = s.call(ctx, "dissolve", Base(shard), id, data)
+	_, _, err = s.call(ctx, "dissolve", baseOf(shard), id, data)
 	return err
 }
 
 // Requeue implements match.Store.
 func (s *store) Requeue(ctx context.Context, shard, id, ticket string) (bool, error) {
-	_, reply, err := s.call(ctx, "requeue", Base(shard), id, ticket)
+	_, reply, err := s.call(ctx, "requeue", baseOf(shard), id, ticket)
 	return fields(reply).text(0) == "1", err
 }
 
@@ -146,7 +146,7 @@ func (s *store) Reclaim(ctx context.Context, shard string, limit int) (match.Rec
 	if limit < 1 || limit > match.MaxClaim {
 		return match.Reclaim{}, &fence.ArgumentError{Field: "limit", Value: limit, Want: "1 to 1000"}
 	}
-	_, reply, err := s.call(ctx, "reclaim", Base(shard), limit, 1)
+	_, reply, err := s.call(ctx, "reclaim", baseOf(shard), limit, 1)
 	if err != nil {
 		return match.Reclaim{}, err
 	}

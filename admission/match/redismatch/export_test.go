@@ -9,7 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var PoolBase = poolBase
+var (
+	Base     = baseOf
+	PoolBase = poolBase
+)
 
 // Hurry shortens how long calls wait for replicas, and are repeated.
 func (s *Store) Hurry(confirm, retry time.Duration) { s.own.confirm, s.own.retry = confirm, retry }
@@ -26,7 +29,7 @@ func NewMutant(
 		}
 		text = strings.ReplaceAll(text, edits[i], edits[i+1])
 	}
-	text = strings.ReplaceAll(text, "name="+LibraryName, "name="+name)
+	text = strings.ReplaceAll(text, "name="+libraryName, "name="+name)
 	text = strings.ReplaceAll(text, "'tilefence_match_'", "'"+functions+"'")
 	err = client.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		return node.FunctionLoadReplace(ctx, text).Err()

@@ -78,8 +78,8 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 	return &Store{Backend: s, own: s}, nil
 }
 
-// Base begins every key of a shard in the world without a name. It is part of the wire contract.
-func Base(shard string) string { return "{match:" + shard + "}" }
+// baseOf begins every key of a shard in the world without a name. It is part of the wire contract.
+func baseOf(shard string) string { return "{match:" + shard + "}" }
 
 // Enqueue implements match.Store.
 func (s *store) Enqueue(
@@ -97,7 +97,7 @@ func (s *store) Enqueue(
 	for _, p := range t.Players {
 		args = append(args, p.ID)
 	}
-	code, reply, err := s.call(ctx, "enqueue", Base(shard), args...)
+	code, reply, err := s.call(ctx, "enqueue", baseOf(shard), args...)
 	f := fields(reply)
 	switch code {
 	case "reused":
@@ -112,33 +112,33 @@ func (s *store) Enqueue(
 
 // Hold implements match.Store.
 func (s *store) Hold(ctx context.Context, shard string, h match.Hold) (match.Held, error) {
-	_, reply, err := s.call(ctx, "hold", Base(shard), h.Player, h.Ticket, millis(h.For), h.Instead)
+	_, reply, err := s.call(ctx, "hold", baseOf(shard), h.Player, h.Ticket, millis(h.For), h.Instead)
 	f := fields(reply)
 	return match.Held{Ticket: f.text(0), Age: time.Duration(f.number(1)) * time.Millisecond}, err
 }
 
 // Open implements match.Store.
 func (s *store) Open(ctx context.Context, shard, player string) (ticket string, until time.Time, err error) {
-	_, reply, err := s.call(ctx, "open", Base(shard), player)
+	_, reply, err := s.call(ctx, "open", baseOf(shard), player)
 	f := fields(reply)
 	return f.text(0), f.millis(1), err
 }
 
 // Status implements match.Store.
 func (s *store) Status(ctx context.Context, shard, ticket string) (match.Status, error) {
-	_, reply, err := s.call(ctx, "read", Base(shard), ticket)
+	_, reply, err := s.call(ctx, "read", baseOf(shard), ticket)
 	return single(shard, ticket, reply, err)
 }
 
 // Cancel implements match.Store.
 func (s *store) Cancel(ctx context.Context, shard, ticket string) (match.Status, error) {
-	_, reply, err := s.call(ctx, "cancel", Base(shard), ticket)
+	_, reply, err := s.call(ctx, "cancel", baseOf(shard), ticket)
 	return single(shard, ticket, reply, err)
 }
 
 // List implements match.Store.
 func (s *store) List(ctx context.Context, shard string, limit int) ([]match.Status, error) {
-	_, reply, err := s.call(ctx, "list", Base(shard), max(limit, 0))
+	_, reply, err := s.call(ctx, "list", baseOf(shard), max(limit, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *store) List(ctx context.Context, shard string, limit int) ([]match.Stat
 
 // Depth implements match.Store.
 func (s *store) Depth(ctx context.Context, shard string) (match.Depth, error) {
-	_, reply, err := s.call(ctx, "depth", Base(shard))
+	_, reply, err := s.call(ctx, "depth", baseOf(shard))
 	f := fields(reply)
 	return match.Depth{Created: f.number(0), Waiting: f.number(1), Claimed: f.number(2), Matched: f.number(3),
 		Seated: f.number(4), Cancelled: f.number(5), TimedOut: f.number(6), Matches: f.number(7), Pending: f.number(8),
@@ -201,12 +201,12 @@ func decode(text string, into any) error {
 
 // Arrivals implements match.Store. It has one connection for each call.
 func (s *store) Arrivals(ctx context.Context, shard string, f func()) error {
-	return s.subscribe(ctx, Base(shard)+":arrivals", nil, func(string) { f() })
+	return s.subscribe(ctx, baseOf(shard)+":arrivals", nil, func(string) { f() })
 }
 
 // Changes implements match.Store. It has one connection for each call.
 func (s *store) Changes(ctx context.Context, shard string, ready func(), f func(tickets []string)) error {
-	return s.subscribe(ctx, Base(shard)+":changes", ready, func(m string) { f(strings.Fields(m)) })
+	return s.subscribe(ctx, baseOf(shard)+":changes", ready, func(m string) { f(strings.Fields(m)) })
 }
 
 func (s *store) subscribe(ctx context.Context, channel string, ready func(), f func(string)) error {

@@ -49,16 +49,16 @@ func (m *Members) EnterWorld(ctx context.Context, w fence.World) (fence.World, e
 // redisfanout.Options), or a heartbeat could outlast the TTL.
 func New(client redis.UniversalClient, w fence.World) *Members { return &Members{client, w} }
 
-// Key is the key of a group's list in the world without a name; fence.World.Key makes those of others of it. It is part
-// of the wire contract (docs/wire.md).
-func Key(group string) string { return "{tilefence:members:" + group + "}" }
+// keyOf is the key of a group's list in the world without a name; fence.World.Key makes those of others of it. It is
+// part of the wire contract (docs/wire.md).
+func keyOf(group string) string { return "{tilefence:members:" + group + "}" }
 
 // Beat implements share.Members. The client may retry it, which does no harm.
 func (m *Members) Beat(ctx context.Context, group, member string, ttl time.Duration) ([]string, bool, error) {
 	if err := m.world.Validate(); err != nil {
 		return nil, false, err
 	}
-	reply, err := script.Run(ctx, m.client, []string{m.world.Key(Key(group))}, member, ttl.Milliseconds()).Slice()
+	reply, err := script.Run(ctx, m.client, []string{m.world.Key(keyOf(group))}, member, ttl.Milliseconds()).Slice()
 	if err != nil {
 		return nil, false, failed("heartbeat", err)
 	}
@@ -76,7 +76,7 @@ func (m *Members) Beat(ctx context.Context, group, member string, ttl time.Durat
 
 // Leave implements share.Members.
 func (m *Members) Leave(ctx context.Context, group, member string) error {
-	if err := m.client.ZRem(ctx, m.world.Key(Key(group)), member).Err(); err != nil {
+	if err := m.client.ZRem(ctx, m.world.Key(keyOf(group)), member).Err(); err != nil {
 		return failed("leave", err)
 	}
 	return nil

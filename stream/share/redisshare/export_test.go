@@ -1,0 +1,3 @@
+package redisshare
+
+var Key = keyOf
