@@ -29,6 +29,10 @@ type DialConfig struct {
 	// expires. ctx ends with the connection. Nil sends none.
 	Token func(ctx context.Context) (string, error)
 
+	// Told is called with each message that the game sends the player (Handler.Tell), one at a time. It must not block:
+	// answers wait for it. Nil ignores them.
+	Told func(message []byte)
+
 	HTTPClient *http.Client // makes the handshake; nil means http.DefaultClient
 
 	// Crossed is called when an answer says that the actor has left a tile, before Do returns, and also if no caller
@@ -43,7 +47,7 @@ type DialConfig struct {
 
 // Request is an intent.
 type Request struct {
-	Tile fence.TileID
+	Tile fence.TileID // zero in a movement: where the gateway knows the actor to be
 	Kind admission.Kind
 	Body []byte // the game's own encoding, at most tile.MaxIntentBody bytes
 
@@ -136,6 +140,15 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 // admission.ErrPending while it has no outcome.
 func (c *Client) Outcome(ctx context.Context, action string) (Answer, error) {
 	return c.Do(ctx, Request{Kind: admission.Ask, Action: action})
+}
+
+// Where asks in which tile this actor is, as far as it is known; zero: it is not. Errors: as Do.
+func (c *Client) Where(ctx context.Context) (fence.TileID, error) {
+	a, err := c.do(ctx, intentFrame{Kind: kindWhere})
+	if err != nil || a.where == nil {
+		return 0, err
+	}
+	return a.where.Tile, nil
 }
 
 // Refresh gives the connection a new token for the same actor. With DialConfig.Token the client does it by itself.
@@ -278,7 +291,13 @@ func (c *Client) read() {
 			c.end(err)
 			return
 		}
-		id, answer, err := decodeAnswer(b)
+		id, answer, told, err := decodeAnswer(b)
+		if told != nil {
+			if c.cfg.Told != nil {
+				c.cfg.Told(told)
+			}
+			continue
+		}
 		if answer.session != nil {
 			c.renew(time.Duration(answer.session.ExpiresIn) * time.Millisecond)
 		}

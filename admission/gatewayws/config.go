@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/session"
@@ -47,6 +48,10 @@ type Config struct {
 	// 1013 (try again later); the error's text is logged, not sent. Nil does nothing.
 	Enter func(ctx context.Context, who session.Identity) error
 
+	// Where says in which tile an actor is: Where of a directory.Directory. It answers clients that ask, and leads
+	// movements that name no tile. It must return when ctx ends. Nil: it is never known.
+	Where func(ctx context.Context, actor string) (fence.TileID, error)
+
 	// Sessions bound what an address or an actor may take, and how long authentication and Enter may.
 	Sessions session.Limits
 
@@ -74,6 +79,7 @@ type Hooks struct {
 // ConnInfo describes a connection.
 type ConnInfo struct {
 	Actor string
+	Began time.Time     // when its handshake began
 	Open  time.Duration // zero when it opens
 	Err   error         // why it ended
 }
@@ -82,6 +88,7 @@ type ConnInfo struct {
 type AnswerInfo struct {
 	Actor   string
 	Kind    admission.Kind // empty for a malformed frame
+	Tile    fence.TileID   // of a movement or an action, or where the answer says that the actor went
 	Outcome stream.Outcome // zero with a code
 	Code    Code           // empty with an outcome
 	Took    time.Duration

@@ -35,6 +35,7 @@ type conn struct {
 	beat       *time.Timer
 
 	malformed socket.Budget // of messages; used by the reading goroutine only
+	outbox    outbox        // what the game tells the player
 
 	mu       sync.Mutex
 	room     sync.Cond // for one more to be busy; the reader waits
@@ -55,7 +56,7 @@ func newConn(cfg *Config, gateway Admitter, d *gate.Gate, sess *gate.Session, wi
 // serve returns when the connection has ended and its intents are finished. They do not end with it: outcomes that
 // come later reach only the ledger, where the client's retry finds them.
 func (s *conn) serve(ctx context.Context) {
-	hook.Call(s.cfg.Hooks.Opened, ConnInfo{Actor: s.sess.Actor()})
+	hook.Call(s.cfg.Hooks.Opened, ConnInfo{Actor: s.sess.Actor(), Began: s.sess.Began()})
 	s.mu.Lock()
 	s.beat = time.AfterFunc(s.untilBeat(), s.ping)
 	s.mu.Unlock()
@@ -63,13 +64,15 @@ func (s *conn) serve(ctx context.Context) {
 	if err == nil {
 		err = s.read(ctx)
 	}
+	s.outbox.close()
 	s.work.Wait()
 	s.mu.Lock()
 	s.leaving = true
 	s.beat.Stop()
 	s.mu.Unlock()
 	_ = s.wire.Close()
-	hook.Call(s.cfg.Hooks.Closed, ConnInfo{Actor: s.sess.Actor(), Open: time.Since(s.opened), Err: err})
+	hook.Call(s.cfg.Hooks.Closed, ConnInfo{Actor: s.sess.Actor(), Began: s.sess.Began(), Open: time.Since(s.opened),
+		Err: err})
 }
 
 // enterGame lets the game do what it does for a player who comes, and tells the client how long the session lasts.
@@ -262,7 +265,7 @@ func (s *conn) answer(ctx context.Context, f *intentFrame) answerFrame {
 }
 
 func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration) answerFrame {
-	info := AnswerInfo{Actor: s.sess.Actor(), Kind: f.Kind, Outcome: answer.Outcome, Took: took}
+	info := AnswerInfo{Actor: s.sess.Actor(), Kind: f.Kind, Tile: f.Tile, Outcome: answer.Outcome, Took: took}
 	frame := answer.frame(f.ID)
 	if err != nil {
 		e := describe(err)
@@ -277,6 +280,7 @@ func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration
 	}
 	if frame.Crossed != nil {
 		s.tile.Store(uint64(frame.Crossed.To))
+		info.Tile = frame.Crossed.To
 	}
 	hook.Call(s.cfg.Hooks.Answered, info)
 	return frame
@@ -317,8 +321,32 @@ func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 		return s.ask(ctx, f)
 	case admission.Act:
 		return s.act(ctx, f)
+	case kindWhere:
+		place, err := s.where(ctx)
+		return Answer{where: &whereFrame{place}}, err
+	}
+	if f.Tile == 0 {
+		return s.lead(ctx, f)
 	}
 	return s.move(ctx, f)
+}
+
+// where asks where the actor is.
+func (s *conn) where(ctx context.Context) (fence.TileID, error) {
+	if s.cfg.Where == nil {
+		return 0, nil
+	}
+	return s.cfg.Where(ctx, s.sess.Actor())
+}
+
+// lead sends a movement that names no tile to where the actor is. If that is not known, the gateway refuses it.
+func (s *conn) lead(ctx context.Context, f *intentFrame) (a Answer, err error) {
+	if f.Tile, err = s.where(ctx); err != nil {
+		return Answer{}, err
+	}
+	a, err = s.move(ctx, f)
+	a.Tile = f.Tile
+	return a, err
 }
 
 func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {

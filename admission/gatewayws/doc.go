@@ -22,10 +22,12 @@
 //	{"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54…","asset":"card:fireball","cost":1,"body":"<base64>"}
 //	{"id":"9","kind":"ask","action":"0b54…"}
 //	{"id":"10","kind":"refresh","token":"…"}
+//	{"id":"11","kind":"where"}
 //
 // action is the idempotency key: a new random one for each action, the same one for each retry of it. The kind ask
-// reads the outcome of an action without sending it again, refresh gives the connection a new token. To the client, in
-// whatever order the answers come:
+// reads the outcome of an action without sending it again, refresh gives the connection a new token, where asks in
+// which tile the actor is; a move without a tile goes there, and its answer says where, too. To the client, in whatever
+// order the answers come:
 //
 //	{"id":"","session":{"expires_in":600000}}
 //	{"id":"10","session":{"expires_in":600000}}
@@ -34,6 +36,11 @@
 //	{"id":"8","outcome":"rejected","admission":"6f0c…","reason":"balance","at":1785585600123}
 //	{"id":"9","outcome":"redirected","admission":"6f0c…","refunded":true,"at":1785585600123}
 //	{"id":"8","error":{"code":"pending","message":"…","retryable":true}}
+//	{"id":"11","where":{"tile":"85283473fffffff"}}
+//	{"id":"","message":"<base64>"}
+//
+// A tile is a hint: another may have the actor by now. Without one it is not known. A message is the game's word to
+// the player, at most 8 KiB; it is sent at most once.
 //
 // An answer, and an error, has "crossed":{"to":"85283083fffffff","entity":"ann"} besides if the actor has left the tile
 // for another one: later intents belong there. A movement that came too late was sent there by the gateway; an action
@@ -68,8 +75,8 @@
 // # Evolution
 //
 // Both sides ignore fields that they do not know, so that a release may add one while an upgrade rolls; clients ignore
-// codes that they do not know too, and go by retryable. A gateway of an earlier release answers to ask, and to
-// refresh, that the message is malformed; then send the action again, or connect again. A field that must not be
+// codes that they do not know too, and go by retryable. A gateway of an earlier release answers to ask, to refresh, and
+// to where, that the message is malformed; then send the action again, or connect again. A field that must not be
 // ignored takes another subprotocol. The handler refuses, as malformed: a message that is binary, or not one JSON
 // object; a field of the wrong type; an id or a kind that is missing or unknown. Text that is not UTF-8 ends the
 // connection with status 1007. The gateway refuses, as invalid, what is out of bounds.

@@ -3,10 +3,32 @@ package gatewayws
 import "encoding/json"
 
 // What the tests of the codec look at.
-var (
-	DecodeAnswer = decodeAnswer
-	Describe     = describe
-)
+var Describe = describe
+
+// Untold is how many messages wait for the client that has read least.
+func (h *Handler) Untold() (most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.sessions {
+		s.outbox.mu.Lock()
+		most = max(most, len(s.outbox.frames))
+		s.outbox.mu.Unlock()
+	}
+	return most
+}
+
+// TellAfterTheEnd tells a session that has ended something.
+func TellAfterTheEnd() bool {
+	s := &conn{}
+	s.outbox.close()
+	return s.tell(nil)
+}
+
+// DecodeAnswer reads an answer.
+func DecodeAnswer(b []byte) (id string, a Answer, err error) {
+	id, a, _, err = decodeAnswer(b)
+	return id, a, err
+}
 
 // DecodeIntent returns what a frame holds as a Request, and its id.
 func DecodeIntent(b []byte) (string, Request, error) {

@@ -35,8 +35,11 @@ type intentFrame struct {
 	Token  string           `json:"token,omitempty"`
 }
 
-// kindRefresh gives the connection a new token. It is no intent.
-const kindRefresh admission.Kind = "refresh"
+// Kinds that are no intents.
+const (
+	kindRefresh admission.Kind = "refresh" // gives the connection a new token
+	kindWhere   admission.Kind = "where"   // asks where the actor is
+)
 
 // answerFrame travels to the client.
 type answerFrame struct {
@@ -50,6 +53,18 @@ type answerFrame struct {
 	Crossed   *crossedFrame         `json:"crossed,omitempty"`
 	Error     *errorFrame           `json:"error,omitempty"`
 	Session   *sessionFrame         `json:"session,omitempty"`
+	Where     *whereFrame           `json:"where,omitempty"`
+}
+
+// whereFrame says where the actor is: as the answer to where, and beside the outcome of a movement that named no tile.
+type whereFrame struct {
+	Tile fence.TileID `json:"tile,omitzero"` // zero: it is not known
+}
+
+// serverFrame is an answer, or a message of the game for the player, which has no id.
+type serverFrame struct {
+	answerFrame
+	Message []byte `json:"message,omitzero"`
 }
 
 // crossedFrame is a tile.Crossing, beside an outcome or an error.
@@ -100,9 +115,10 @@ func decodeIntent(b []byte) (intentFrame, error) {
 	switch {
 	case f.ID == "" || len(f.ID) > maxID:
 		return intentFrame{}, fmt.Errorf("id must have 1 to %d bytes", maxID)
-	case f.Kind != admission.Move && f.Kind != admission.Act && f.Kind != admission.Ask && f.Kind != kindRefresh:
-		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q, %q, %q or %q", admission.Move, admission.Act,
-			admission.Ask, kindRefresh)
+	case f.Kind != admission.Move && f.Kind != admission.Act && f.Kind != admission.Ask && f.Kind != kindRefresh &&
+		f.Kind != kindWhere:
+		return intentFrame{ID: f.ID}, fmt.Errorf("kind must be %q, %q, %q, %q or %q", admission.Move, admission.Act,
+			admission.Ask, kindRefresh, kindWhere)
 	}
 	return f, nil
 }
@@ -151,6 +167,8 @@ type Answer struct {
 	// Crossing says that the actor has left the tile that the request named, and where it went. An answer to an action
 	// says so once; that to a repetition may not.
 	Crossing tile.Crossing
+	// Tile is where the gateway has sent a movement that named no tile.
+	Tile fence.TileID
 
 	// Of actions only:
 	Admission admission.AdmissionID // the ledger's own name of the action
@@ -159,6 +177,7 @@ type Answer struct {
 	At        time.Time             // when the ledger recorded the outcome, by its own clock; the same in every answer
 
 	session *sessionFrame // of a refresh
+	where   *whereFrame   // of a question where the actor is
 }
 
 // answerOf is the answer about an action that has an outcome.
@@ -168,13 +187,16 @@ func answerOf(a admission.Artifact) Answer {
 }
 
 func (a Answer) frame(id string) answerFrame {
-	if a.session != nil {
-		return answerFrame{ID: id, Session: a.session}
+	if a.session != nil || a.where != nil {
+		return answerFrame{ID: id, Session: a.session, Where: a.where}
 	}
 	f := answerFrame{ID: id, Outcome: a.Outcome.String(), Why: a.Why, Admission: a.Admission, Reason: a.Reason.String(),
 		Refunded: a.Refunded, Crossed: crossed(a.Crossing)}
 	if !a.At.IsZero() {
 		f.At = a.At.UnixMilli()
+	}
+	if a.Tile != 0 {
+		f.Where = &whereFrame{a.Tile}
 	}
 	return f
 }
@@ -192,21 +214,32 @@ func (f *answerFrame) append(dst []byte) []byte {
 	return append(dst, b...)
 }
 
-// decodeAnswer reads a server's message: the id, and the answer or an *Error.
-func decodeAnswer(b []byte) (id string, a Answer, err error) {
-	var f answerFrame
+// decodeAnswer reads a server's message: the id, and the answer or an *Error; or what the game tells the player.
+func decodeAnswer(b []byte) (id string, a Answer, told []byte, err error) {
+	var f serverFrame
 	if err := json.Unmarshal(b, &f); err != nil {
-		return "", Answer{}, &Error{Code: CodeMalformed, Message: err.Error()}
+		return "", Answer{}, nil, &Error{Code: CodeMalformed, Message: err.Error()}
 	}
+	if f.Message != nil {
+		return "", Answer{}, f.Message, nil
+	}
+	a, err = f.answer()
+	return f.ID, a, nil, err
+}
+
+func (f *answerFrame) answer() (a Answer, err error) {
 	if f.Error != nil {
 		e := f.Error.decode(f.Admission)
 		e.Crossing = f.Crossed.crossing()
-		return f.ID, Answer{}, e
+		return Answer{}, e
 	}
-	if f.Session != nil {
-		return f.ID, Answer{session: f.Session}, nil
+	if f.Session != nil || f.Where != nil && f.Outcome == "" {
+		return Answer{session: f.Session, where: f.Where}, nil
 	}
 	a = Answer{Why: f.Why, Crossing: f.Crossed.crossing(), Admission: f.Admission, Refunded: f.Refunded}
+	if f.Where != nil {
+		a.Tile = f.Where.Tile
+	}
 	if f.At > 0 {
 		a.At = time.UnixMilli(f.At).UTC()
 	}
@@ -214,12 +247,12 @@ func decodeAnswer(b []byte) (id string, a Answer, err error) {
 	a.Outcome, err1 = stream.ParseOutcome(f.Outcome)
 	a.Reason, err2 = admission.ParseReason(f.Reason)
 	if err1 != nil {
-		return f.ID, Answer{}, &Error{Code: CodeMalformed, Message: err1.Error()}
+		return Answer{}, &Error{Code: CodeMalformed, Message: err1.Error()}
 	}
 	if err2 != nil {
 		a.Reason = 0 // a reason of a later release; the outcome is what counts
 	}
-	return f.ID, a, nil
+	return a, nil
 }
 
 func (e *Error) frame(id string) answerFrame {

@@ -166,7 +166,7 @@ func TestFramesByHand(t *testing.T) {
 		{`{"id":"b","tile":"1","kind":"act","action":"x","asset":"y","cost":1}`,
 			`{"id":"b","outcome":"applied","admission":"6f0c"}`},
 		{`{"id":"c","tile":"1","kind":"teleport"}`,
-			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\", \"act\", \"ask\" or \"refresh\"","retryable":false}}`},
+			`{"id":"c","error":{"code":"malformed","message":"kind must be \"move\", \"act\", \"ask\", \"refresh\" or \"where\"","retryable":false}}`},
 		{`hello`,
 			`{"id":"","error":{"code":"malformed","message":"send one JSON object: ` +
 				`invalid character 'h' looking for beginning of value","retryable":false}}`},
@@ -427,7 +427,7 @@ func TestDeafClient(t *testing.T) {
 func TestHooks(t *testing.T) {
 	var mu sync.Mutex
 	var answers []gatewayws.AnswerInfo
-	opened := make(chan gatewayws.ConnInfo, 1)
+	began, opened := time.Now(), make(chan gatewayws.ConnInfo, 1)
 	_, url := serve(t, &gateway{move: func(context.Context, tile.Intent) (tile.Result, error) {
 		return tile.Result{}, &admission.LimitError{RetryAfter: time.Second}
 	}}, &gatewayws.Config{Hooks: gatewayws.Hooks{
@@ -440,7 +440,9 @@ func TestHooks(t *testing.T) {
 		},
 	}})
 	client := dial(t, url, nil)
-	assert.Equal(t, gatewayws.ConnInfo{Actor: "ann"}, <-opened)
+	info := <-opened
+	assert.WithinRange(t, info.Began, began, time.Now())
+	assert.Equal(t, gatewayws.ConnInfo{Actor: "ann", Began: info.Began}, info)
 	_, err := client.Do(t.Context(), gatewayws.Request{Tile: here, Kind: admission.Move})
 	var e *gatewayws.Error
 	require.ErrorAs(t, err, &e)
@@ -451,8 +453,8 @@ func TestHooks(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Equal(t, []gatewayws.AnswerInfo{
-		{Actor: "ann", Kind: admission.Move, Code: gatewayws.CodeLimited},
-		{Actor: "ann", Kind: admission.Act, Outcome: stream.Applied},
+		{Actor: "ann", Kind: admission.Move, Tile: here, Code: gatewayws.CodeLimited},
+		{Actor: "ann", Kind: admission.Act, Tile: here, Outcome: stream.Applied},
 	}, answers)
 }
 

@@ -25,8 +25,9 @@ type Handler struct {
 	draining   bool
 	admitted   int // clients in their handshake and sessions
 	sessions   map[*conn]struct{}
-	served     sync.WaitGroup // what is admitted
-	workerPool workerPool     // of all sessions
+	byActor    map[string]map[*conn]struct{} // the same
+	served     sync.WaitGroup                // what is admitted
+	workerPool workerPool                    // of all sessions
 }
 
 // New returns a handler. authenticate names the actor of each connection. It does no I/O and starts nothing. Errors: a
@@ -54,7 +55,8 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{gateway: gateway, gate: d, cfg: c, sessions: map[*conn]struct{}{}}, nil
+	return &Handler{gateway: gateway, gate: d, cfg: c, sessions: map[*conn]struct{}{},
+		byActor: map[string]map[*conn]struct{}{}}, nil
 }
 
 // ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
@@ -137,7 +139,13 @@ func (h *Handler) admit() bool {
 func (h *Handler) dismiss(s *conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.sessions, s)
+	if _, began := h.sessions[s]; began {
+		delete(h.sessions, s)
+		actor := s.sess.Actor()
+		if delete(h.byActor[actor], s); len(h.byActor[actor]) == 0 {
+			delete(h.byActor, actor)
+		}
+	}
 	h.admitted--
 	if h.admitted == 0 {
 		h.workerPool.release()
@@ -158,6 +166,11 @@ func (h *Handler) start(r *http.Request, s *conn) {
 			return
 		}
 		h.sessions[s] = struct{}{}
+		actor := s.sess.Actor()
+		if h.byActor[actor] == nil {
+			h.byActor[actor] = map[*conn]struct{}{}
+		}
+		h.byActor[actor][s] = struct{}{}
 	}, s.makePlace)
 	if err != nil {
 		h.cfg.refusals.Info("client ended", "remote", r.RemoteAddr, "error", err)
@@ -180,6 +193,21 @@ func (h *Handler) start(r *http.Request, s *conn) {
 // does not keep the actor out: make the authentication refuse first. Of a handshake under way, it is asked again.
 func (h *Handler) EndActor(actor string) int {
 	return h.end(func(s *conn) bool { return s.sess.Actor() == actor })
+}
+
+// Tell sends a message of the game to the connections of an actor, and returns how many take it. It does not wait. A
+// connection has room for 16 messages that its client has not read; one that has none takes no more.
+func (h *Handler) Tell(actor string, message []byte) int {
+	frame := messageFrame(message)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	told := 0
+	for s := range h.byActor[actor] {
+		if s.tell(frame) {
+			told++
+		}
+	}
+	return told
 }
 
 // EndTile closes the connections whose last movement or action was for a tile, or whose player has gone to it since,

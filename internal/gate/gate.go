@@ -124,6 +124,7 @@ func Source(r *http.Request) string {
 // Session is one connection, from its handshake on.
 type Session struct {
 	gate    *Gate
+	began   time.Time
 	remote  string
 	address string // empty: not counted
 	block   string // likewise
@@ -140,7 +141,7 @@ type Session struct {
 
 // Accept counts a handshake. Errors: ErrTooMany; ErrFull if as many are under way as there are places.
 func (g *Gate) Accept(r *http.Request) (*Session, error) {
-	s := &Session{gate: g, remote: r.RemoteAddr}
+	s := &Session{gate: g, began: time.Now(), remote: r.RemoteAddr}
 	s.address, s.block = group(g.limits.Address(r))
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -353,6 +354,9 @@ func (s *Session) Holder() string {
 
 // Remote is the address of the connection's peer.
 func (s *Session) Remote() string { return s.remote }
+
+// Began is when the connection's handshake began, before the game was asked about it.
+func (s *Session) Began() time.Time { return s.began }
 
 // Expired reports whether the session is over.
 func (s *Session) Expired(now time.Time) bool {
