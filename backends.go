@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/directory"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/share"
@@ -43,6 +44,10 @@ type Backends struct {
 	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
 	// gossip.Config between processes, a *route.Group within one.
 	Members route.Joiner
+
+	// Directory says where players are, and which gateways and relays have their sessions; see package directory.
+	// redisdirectory between processes, directory.NewMemory within one. Nil: that is not known.
+	Directory directory.Store
 
 	// Tiles says which tiles exist: an error refuses the tile. Tile servers run no others, gateways refuse intents for
 	// them before anything is spent, and relays subscriptions. Host.Allow, Gateway.Allow and a relay's authorize refuse

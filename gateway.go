@@ -13,6 +13,7 @@ import (
 	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/directory"
 	"github.com/tilefence/tilefence/internal/address"
 	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/setting"
@@ -72,6 +73,7 @@ type GatewayServer struct {
 	peers   *tilehttp.Client
 	gateway *admission.Gateway
 	clients *gatewayws.Handler
+	players players
 	keyed   bool
 
 	unreached, unrouted health.Rising
@@ -104,7 +106,7 @@ func NewGatewayServer(
 	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
 	g.conditions.Of(b.Ledger)
 	g.conditions.More(b.Checked)
-	g.worlds = health.NewWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger))
+	g.worlds = health.NewWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger, b.Directory))
 	members := new(address.Holders)
 	g.table = &route.Table{Known: members.Lives}
 	if g.member, err = b.Members.Join(address.GatewayPrefix+addr, g.table, c.Logger, members.Changed); err != nil {
@@ -130,6 +132,12 @@ func NewGatewayServer(
 	if g.gateway, err = admission.NewGateway(ledger, g.router, g.peers, price, &g.cfg.Gateway); err != nil {
 		return nil, err
 	}
+	err = g.players.open(&b, c.Logger, func(actor string) int { return g.clients.EndActor(actor) },
+		func(actor string, message []byte) int { return g.clients.Tell(actor, message) })
+	if err != nil {
+		return nil, err
+	}
+	g.players.gateway(&c.Clients)
 	if g.clients, err = gatewayws.New(g.gateway, authenticate, &c.Clients); err != nil {
 		return nil, err
 	}
@@ -188,6 +196,9 @@ func (g *GatewayServer) Gateway() *admission.Gateway { return g.gateway }
 // Clients are the clients' connections, to end sessions.
 func (g *GatewayServer) Clients() *gatewayws.Handler { return g.clients }
 
+// Players is the server's part in Backends.Directory, to find and reach players wherever they are; nil without one.
+func (g *GatewayServer) Players() *directory.Directory { return g.players.directory }
+
 // Run serves clients until ctx ends. Then it refuses new intents, finishes those under way, closes its connections
 // and its listener, and leaves the gossip. It returns when every goroutine of the server has ended: nil, or what
 // failed. It runs once: fence.ErrAlreadyRun.
@@ -211,6 +222,7 @@ func (g *GatewayServer) Run(ctx context.Context) error {
 		g.drain(ctx, by, "intents were on their way to tile servers when the gateway ended", g.peers.Drain)
 	})
 	c.Start("membership", g.member.Run)
+	g.players.start(c)
 	c.Start("gateway", g.gateway.Run)
 	c.Start("conditions", g.conditions.Watch)
 	c.Start("worlds", g.worlds.Watch)

@@ -14,7 +14,8 @@ import (
 // Problem is something that keeps a server from doing its work. Plane and What are fixed texts, for alerts to match;
 // docs/operations.md says what to do.
 type Problem struct {
-	Plane string        // ticks, take-overs, rules, intents, delivery, views, checkpoints, transfers or settings
+	// Plane is ticks, take-overs, rules, intents, delivery, views, players, checkpoints, transfers or settings.
+	Plane string
 	What  string        // in words
 	Tiles int           // how many it concerns; zero: it is not about tiles
 	Tile  fence.TileID  // one of them: the one that has it for the longest
@@ -117,6 +118,7 @@ func (s *TileServer) problems() (all health.Problems) {
 	s.conditions.Add(&all)
 	s.worlds.Add(&all)
 	s.consumers.Add(&all)
+	s.players.problems(&all)
 	return all
 }
 
@@ -128,6 +130,7 @@ func (g *GatewayServer) problems() (all health.Problems) {
 	all.Trouble("intents", "connections to tile servers fail", 0, g.unreached.Lately(peers.Failed+peers.Broken))
 	g.conditions.Add(&all)
 	g.worlds.Add(&all)
+	g.players.problems(&all)
 	// A tile without an owner is no fault of the gateway: a player may name any tile.
 	unread := g.unrouted.Lately(g.router.Stats().Unread)
 	all.Trouble("intents", "the coordination store does not answer who owns tiles", 0, unread)
@@ -156,6 +159,7 @@ func (r *RelayServer) Health() []Problem { return shown(r.problems()) }
 func (r *RelayServer) problems() (all health.Problems) {
 	r.conditions.Add(&all)
 	r.worlds.Add(&all)
+	r.players.problems(&all)
 	st := r.relay.Stats()
 	all.Trouble("views", "the coordination store is not read", 0, r.failing.Lately(st.RepairsFailed+st.MarksFailed))
 	all.Trouble("views", "this relay is behind its clients", 0, r.stale.Lately(st.Stale))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route/directory"
 	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/taskgroup"
@@ -41,13 +42,14 @@ type RelayServerConfig struct {
 type RelayServer struct {
 	watched
 
-	addr  string
-	web   Web
-	tls   *tls.Config
-	relay *relay.Relay
-	drain time.Duration
-	log   *slog.Logger
-	ran   atomic.Bool
+	addr    string
+	web     Web
+	tls     *tls.Config
+	relay   *relay.Relay
+	players players
+	drain   time.Duration
+	log     *slog.Logger
+	ran     atomic.Bool
 
 	failing, stale, forged health.Rising
 
@@ -82,19 +84,26 @@ func NewRelayServer(
 		}
 		return authorize(ctx, who, id, areas)
 	}
-	r, err := relay.New(b.Fanout, b.Log, inWorld, &c.Relay)
+	server := &RelayServer{addr: addr, web: c.Web, tls: c.TLS, log: c.Logger,
+		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
+	err := server.players.open(&b, c.Logger, func(actor string) int { return server.relay.EndActor(actor) }, nil)
 	if err != nil {
 		return nil, err
 	}
-	server := &RelayServer{addr: addr, web: c.Web, tls: c.TLS, relay: r, log: c.Logger,
-		drain: cmp.Or(c.Relay.DrainWindow, relay.DefaultDrainWindow) + shutdownTimeout}
+	server.players.relay(&c.Relay.Hooks)
+	if server.relay, err = relay.New(b.Fanout, b.Log, inWorld, &c.Relay); err != nil {
+		return nil, err
+	}
 	server.conditions.Of(b.Fanout, c.Relay.Views)
-	server.worlds = health.NewWorlds(b.Authority, c.Logger, nil, []any{b.Log, b.Fanout, c.Relay.Views})
+	server.worlds = health.NewWorlds(b.Authority, c.Logger, nil, []any{b.Log, b.Fanout, c.Relay.Views, b.Directory})
 	return server, nil
 }
 
 // Relay is the relay itself, for its figures and to end sessions.
 func (r *RelayServer) Relay() *relay.Relay { return r.relay }
+
+// Players is the server's part in Backends.Directory, to find and reach players wherever they are; nil without one.
+func (r *RelayServer) Players() *directory.Directory { return r.players.directory }
 
 // Run serves watchers until ctx ends. Then it sends them to other relays, over Relay.DrainWindow, and closes its
 // listener. It returns when every goroutine of the server has ended: nil, or what failed. It runs once:
@@ -112,6 +121,7 @@ func (r *RelayServer) Run(ctx context.Context) error {
 	}
 	r.log.Info("relay listens", "addr", l.Addr().String())
 	c := taskgroup.New(ctx, taskgroup.ForPart)
+	r.players.start(c)
 	c.Start("relay", func(ctx context.Context) error {
 		err := r.relay.Run(ctx)
 		if errors.Is(err, fence.ErrAlreadyRun) { // it was drained before it had begun

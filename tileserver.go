@@ -15,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/directory"
 	"github.com/tilefence/tilefence/internal/address"
 	"github.com/tilefence/tilefence/internal/health"
 	"github.com/tilefence/tilefence/internal/hook"
@@ -81,12 +82,13 @@ type TileServer struct {
 	tls     *tls.Config // of Backends
 	cfg     TileServerConfig
 
-	host   *tilehost.Host
-	member route.Membership
-	table  *route.Table
-	hinter *fanout.Hinter
-	peers  *tilehttp.Client // for hand-overs, and for what crosses a tile's border
-	router *route.Router    // to the owners of neighbours
+	host    *tilehost.Host
+	players players
+	member  route.Membership
+	table   *route.Table
+	hinter  *fanout.Hinter
+	peers   *tilehttp.Client // for hand-overs, and for what crosses a tile's border
+	router  *route.Router    // to the owners of neighbours
 
 	intents   *tilehttp.Handler
 	inbound   tilehttp.HandlerConfig
@@ -152,6 +154,9 @@ func NewTileServer(
 	if b.Workers != nil {
 		s.lease = address.NewLease(b.Workers, contact, c.Logger)
 	}
+	if err = s.players.open(&b, c.Logger, nil, nil); err != nil {
+		return nil, err
+	}
 	decisions, host := c.DecisionLog.server(contact), s.hostConfig()
 	logEnds(decisions, &host.Hooks)
 	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log,
@@ -175,7 +180,7 @@ func NewTileServer(
 	s.conditions.Of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
 	s.conditions.More(b.Checked)
 	s.worlds = health.NewWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable},
-		checked(&b, b.Fanout, b.Workers))
+		checked(&b, b.Fanout, b.Workers, b.Directory))
 	s.consumers = health.Consumers{Host: s.host, Log: b.Log, After: health.ConsumersAfter,
 		Silent: health.SilentAfter(c.Host.Tile.MarkLease)}
 	return s, nil
@@ -209,6 +214,7 @@ func (s *TileServer) hostConfig() *tilehost.Config {
 			s.hinter.Hint(i.Tile)
 		}
 	})
+	s.players.tiles(&c.Tile.Hooks)
 	if c.Tile.Logger == nil {
 		c.Tile.Logger = s.cfg.Logger
 	}
@@ -218,6 +224,9 @@ func (s *TileServer) hostConfig() *tilehost.Config {
 // Host is the host of the server's tiles, for everything else: its status, single hand-overs, take-overs. It is
 // run by the server.
 func (s *TileServer) Host() *tilehost.Host { return s.host }
+
+// Players is the server's part in Backends.Directory, to find and reach players wherever they are; nil without one.
+func (s *TileServer) Players() *directory.Directory { return s.players.directory }
 
 // Members are the processes that the server knows to be alive, itself included while it runs.
 func (s *TileServer) Members() []route.Member { return s.member.Members() }
@@ -368,6 +377,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.OnStop("peers", func(time.Time) { s.peers.Close() })
 	c.Start("membership", s.member.Run)
 	c.Start("hinter", s.hinter.Run)
+	s.players.start(c)
 	c.Start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.OnStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
 	c.Start("host", s.host.Run)

@@ -9,6 +9,9 @@ import (
 // Hooks report what a Relay does, for metrics and alarms. Any of them may be nil. They are called from
 // the goroutine that found it, several at once, and must not block or call the Relay back.
 type Hooks struct {
+	// ClientOpened is called when a connection was admitted. ClientClosed is called later for each of them.
+	ClientOpened func(ClientOpenedInfo)
+
 	// ClientClosed is called when a connection that was admitted has ended.
 	ClientClosed func(ClientClosedInfo)
 
@@ -18,6 +21,12 @@ type Hooks struct {
 
 	// Repaired is called after each attempt of a cold read.
 	Repaired func(RepairInfo)
+}
+
+// ClientOpenedInfo is one connection that was admitted.
+type ClientOpenedInfo struct {
+	Actor string    // empty: a stranger
+	Began time.Time // when its handshake began
 }
 
 // ClientClosedInfo is one connection that has ended.

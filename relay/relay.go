@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/gate"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -143,6 +144,7 @@ func (r *Relay) serve(c *client, req *http.Request, first *relaypb.Subscribe) {
 		r.mu.Unlock()
 	}
 	r.enter(c)
+	hook.Call(r.cfg.Hooks.ClientOpened, ClientOpenedInfo{Actor: c.sess.Actor(), Began: c.sess.Began()})
 	if err := c.sess.Register(req, register, c.makePlace); err != nil {
 		register() // it takes a moment to close it
 		r.cfg.refusals.Info("client ended", "remote", c.sess.Remote(), "error", err)

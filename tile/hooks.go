@@ -70,11 +70,12 @@ type CommitInfo struct {
 	Refresh  bool          // nothing was appended
 	Actions  []ActionInfo  // that the batch decides
 
-	Departures int // of entities for other tiles
-	Arrivals   int // of entities that were taken
-	Refused    int // arrivals that were not
-	Returns    int // departures that were refused, and that the rules have taken back
-	Parked     int // departures that were refused, and with which the rules fail
+	Departures int           // of entities for other tiles
+	Arrivals   int           // of entities that were taken
+	Arrived    []ArrivalInfo // those of them with which a player came
+	Refused    int           // arrivals that were not
+	Returns    int           // departures that were refused, and that the rules have taken back
+	Parked     int           // departures that were refused, and with which the rules fail
 
 	// Durability is the tile's class. Of Took, Committing was spent in calls of the coordination store, until the
 	// batch was known to be on the master; a confirmation that came with that answer is part of it. Confirming is
@@ -89,6 +90,13 @@ type ActionInfo struct {
 	ActionID string
 	Outcome  stream.Outcome
 	Came     time.Time // when this processor was given it
+}
+
+// ArrivalInfo is a player who has arrived with an entity.
+type ArrivalInfo struct {
+	Actor string
+	From  fence.TileID
+	ID    stream.TransferID // the commit of From by which they left
 }
 
 // RefusalInfo is one commit attempt that did not succeed.

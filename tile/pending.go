@@ -136,6 +136,13 @@ func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
 	for j := range b.batch.Decisions {
 		i.Refused += len(b.batch.Decisions[j].Refused)
 	}
+	if b.crossed.arrivals > 0 {
+		for j := range b.offered.arrivals {
+			if a := &b.offered.arrivals[j]; a.taken && a.Actor != "" {
+				i.Arrived = append(i.Arrived, ArrivalInfo{a.Actor, a.From, a.ID})
+			}
+		}
+	}
 	i.Arrivals, i.Returns, i.Parked = b.crossed.arrivals-i.Refused, b.crossed.returns, b.crossed.parked
 	if n := len(b.batch.Resolutions); n > 0 {
 		i.Actions = make([]ActionInfo, 0, n)

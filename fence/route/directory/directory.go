@@ -67,7 +67,7 @@ type Directory struct {
 // local is what a process knows of a player of whom it has sessions.
 type local struct {
 	sessions int
-	since    time.Time    // when the first of them began, or the sessions were ended here
+	since    time.Time    // when the first of them began, or they were ended here
 	tile     fence.TileID // where the player acted last; zero: nowhere yet
 	seen     time.Time    // when
 	renewed  time.Time    // when the lease was to be renewed at once
@@ -84,8 +84,9 @@ func New(store Store, cfg *Config) (*Directory, error) {
 		here: map[string]*local{}, fresh: map[string]bool{}}, check.Err
 }
 
-// Enter counts a session of a player that begins here.
-func (d *Directory) Enter(actor string) {
+// Enter counts a session of a player here, of which the handshake has begun at a time: if sessions were ended since,
+// this one is ended, too.
+func (d *Directory) Enter(actor string, began time.Time) {
 	if validate(actor) != nil {
 		return // a stranger
 	}
@@ -94,8 +95,11 @@ func (d *Directory) Enter(actor string) {
 	now := time.Now()
 	l := d.here[actor]
 	if l == nil {
-		l = &local{since: now}
+		l = &local{since: began}
 		d.here[actor] = l
+	}
+	if began.Before(l.since) {
+		l.since = began
 	}
 	l.sessions++
 	d.renewSoon(actor, l, now)
@@ -191,7 +195,7 @@ func (d *Directory) look(ctx context.Context, actor string) (Record, error) {
 	return all[0], nil
 }
 
-// Run renews leases, writes arrivals and takes messages until ctx ends. Then it gives its leases up, within 6 s, and
+// Run renews leases, writes arrivals and takes messages until ctx ends. Then it gives its leases up, within 1 s, and
 // returns nil. It runs once: fence.ErrAlreadyRun.
 func (d *Directory) Run(ctx context.Context) error {
 	if d.ran.Swap(true) {
@@ -215,7 +219,8 @@ func (d *Directory) Run(ctx context.Context) error {
 		}
 	}
 	wg.Wait()
-	last := context.WithoutCancel(ctx)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
 	d.place(last)
 	d.mu.Lock()
 	actors := slices.Collect(maps.Keys(d.here))

@@ -98,7 +98,7 @@ func (p *process) enter(actor string) {
 	p.mu.Lock()
 	p.sessions[actor]++
 	p.mu.Unlock()
-	p.Enter(actor)
+	p.Enter(actor, time.Now())
 }
 
 func (p *process) end(actor string) int {
@@ -141,7 +141,7 @@ func TestSessionsAreReached(t *testing.T) {
 		two.enter("ann")
 		two.enter("ann")
 		two.enter("bob")
-		one.Enter("") // a stranger
+		one.Enter("", time.Now()) // a stranger
 		time.Sleep(200 * time.Millisecond)
 		for _, from := range []*process{one, two, tool} {
 			n, err := from.Tell(t.Context(), "ann", []byte("hail"))
@@ -162,7 +162,7 @@ func TestSessionsAreReached(t *testing.T) {
 		require.Zero(t, n, "she is not connected")
 
 		// A session that begins now was not meant, also if an earlier one takes its time to end.
-		one.Enter("ann")
+		one.Enter("ann", time.Now())
 		two.enter("ann")
 		time.Sleep(time.Second)
 		_, err = tool.End(t.Context(), "ann")
@@ -221,6 +221,18 @@ func TestSessionsThatAreNotReached(t *testing.T) {
 		require.NotZero(t, one.Stats().Failed)
 		one.way.away.Store(false)
 		time.Sleep(directory.TTL / 3)
+		require.Zero(t, one.has("ann"))
+
+		// So is one that the game has let in before the end, and that is here after it.
+		began := time.Now()
+		time.Sleep(time.Second)
+		_, err = tool.End(t.Context(), "ann")
+		require.NoError(t, err)
+		one.mu.Lock()
+		one.sessions["ann"]++
+		one.mu.Unlock()
+		one.Enter("ann", began)
+		time.Sleep(time.Second)
 		require.Zero(t, one.has("ann"))
 
 		// One that begins before its process has written its lease is ended, too.
