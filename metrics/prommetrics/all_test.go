@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/directory"
 	"github.com/tilefence/tilefence/fence/route/gossip"
 	"github.com/tilefence/tilefence/relay"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -53,7 +54,7 @@ var figured = []figures{
 	zero[viewcache.Stats](), zero[viewcache.Usage](), zero[fanout.HinterStats](), zero[memfanout.Stats](),
 	zero[natsfanout.Stats](), zero[redisfanout.Stats](), zero[tiered.Stats](), zero[share.Stats]("group"),
 	zero[plan.DeskStats](), zero[plan.WorkerStats](), zero[plan.Depth](), zero[tilehttp.Stats](),
-	zero[match.Depth]("queue"), zero[tilehost.Stats](),
+	zero[match.Depth]("queue"), zero[tilehost.Stats](), zero[directory.Stats](),
 	{reflect.TypeFor[hostStats](), func(m *Metrics, v any) error {
 		own(m, "_tilehost", func() hostStats { return v.(hostStats) })
 		return nil
