@@ -37,7 +37,7 @@ type DialConfig struct {
 
 	// Crossed is called when an answer says that the actor has left a tile, before Do returns, and also if no caller
 	// waits for the answer any more. It must not block: it is the place to watch the new tile
-	// (relayclient.Follower.Crossed), and to send the next intents there. Nil does nothing.
+	// (relayclient.Crossings.Crossed), and to send the next intents there. Nil does nothing.
 	Crossed func(tile.Crossing)
 
 	// MaxInFlight is how many intents may be under way; Do waits when there are more. It should not be above

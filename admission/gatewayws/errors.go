@@ -97,13 +97,10 @@ func (e *Error) Is(target error) bool {
 // describe turns a gateway's error into the client's. A message is passed on only if it is about what the client
 // sent: clients do not learn what is wrong behind the gateway.
 func describe(err error) *Error {
-	e := &Error{Code: CodeInternal, Message: "internal error"}
+	e := &Error{Code: CodeInternal, Message: "internal error", Crossing: crossingOf(err)}
 	var pending *admission.PendingError
 	if errors.As(err, &pending) {
 		e.Admission = pending.Artifact.AdmissionID
-	}
-	if crossed, ok := errors.AsType[*tile.CrossedError](err); ok {
-		e.Crossing = crossed.Crossing
 	}
 	var limited *admission.LimitError
 	errors.As(err, &limited)
@@ -139,6 +136,14 @@ func describe(err error) *Error {
 	}
 	e.Retryable = e.Code.Retryable()
 	return e
+}
+
+// crossingOf is where an error says that the actor went.
+func crossingOf(err error) tile.Crossing {
+	if e, ok := errors.AsType[*tile.CrossedError](err); ok {
+		return e.Crossing
+	}
+	return tile.Crossing{}
 }
 
 func isStore(err error) bool {

@@ -12,6 +12,9 @@
 //	})
 //	err = c.Subscribe(ctx, tiles...)
 //
+// Tiles are subscribed and left at any time. A client that draws several of them, or goes with its player from one to
+// the other, has them put together by Crossings.
+//
 // # Guarantees
 //
 // For each tile Config.Sync is called first, then Config.Frame for one batch after another, each

@@ -32,8 +32,9 @@ package relayjs
 
 import "embed"
 
-// Files are client.js and messages.js, which client.js imports from beside itself, silence.js, which closes a
-// WebSocket of any kind on which nothing comes, and package.json.
+// Files are client.js and messages.js, which client.js imports from beside itself, crossings.js, which puts the views
+// of several tiles together so that what crosses is drawn once, silence.js, which closes a WebSocket of any kind on
+// which nothing comes, and package.json.
 //
-//go:embed client.js messages.js silence.js package.json
+//go:embed client.js crossings.js messages.js silence.js package.json
 var Files embed.FS
