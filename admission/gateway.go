@@ -188,10 +188,10 @@ func NewGateway(
 	return g, nil
 }
 
-// Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded.
-// Repeating a movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile
-// moved twice while the intent travelled. If the actor has left the tile for another one, the intent is sent there,
-// once; the result's Crossing says so.
+// Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded. Repeating
+// a movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
+// while the intent travelled. One that must not happen twice has a tile.Intent.MoveID. If the actor has left the tile
+// for another one, the intent is sent there, once; the result's Crossing says so.
 //
 // Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
 // through Act; a *LimitError; a *DeclinedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds

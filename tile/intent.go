@@ -1,6 +1,7 @@
 package tile
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/enum"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
 // MaxIntentBody is the most bytes an intent may carry.
@@ -23,8 +25,15 @@ type Intent struct {
 
 	// ActionID is the idempotency key of an action that must happen at most once, a name (ValidateName) chosen by
 	// the client. The tile records its outcome in the batch that holds its effects, and answers every
-	// repetition with it. Empty for movement: repeating it is harmless, so nothing is recorded.
+	// repetition with it. Empty for movement: repeating it is harmless, so nothing is recorded. If not, see MoveID.
 	ActionID string
+
+	// MoveID makes a movement happen once: a name that is the actor's own, and new for each. The tile remembers the
+	// outcome for Limits.RememberFor, through a take-over too, and answers each repetition with it; but it is free, and
+	// not in the ledger. Another tile does not know it: repeat it where it was sent, also if its actor has left. All
+	// movements together may take half of the tile's memory of actions, and an actor an eighth of what is free. Beyond
+	// that they are ErrOverloaded: send them later, or without it. Empty with an ActionID.
+	MoveID string
 
 	Actor  string // whose intent it is, as authenticated by the gateway; a name, or empty
 	Origin Origin // of the intent: a player, by default, or the game's own servers
@@ -70,6 +79,14 @@ func (in *Intent) Validate() error {
 			return err
 		}
 	}
+	if in.MoveID != "" {
+		if err := ValidateName("move ID", in.MoveID); err != nil {
+			return err
+		}
+		if in.ActionID != "" {
+			return &fence.ArgumentError{Field: "move ID", Value: in.MoveID, Want: "none, with an action ID"}
+		}
+	}
 	if in.Actor != "" {
 		if err := ValidateName("actor", in.Actor); err != nil {
 			return err
@@ -83,6 +100,16 @@ func (in *Intent) Validate() error {
 			Want: fmt.Sprintf("at most %d bytes", MaxIntentBody)}
 	}
 	return nil
+}
+
+// key is under what a tile remembers the intent's outcome; empty: it does not. That of a movement is of its actor too,
+// so that no actor can take another's place, and is the name of no action.
+func (in *Intent) key() string {
+	if in.MoveID == "" {
+		return in.ActionID
+	}
+	sum := sha256.Sum256([]byte(in.Actor + "\x00" + in.MoveID)) // neither has a control character
+	return history.MoveMark + string(sum[:16])
 }
 
 // ValidateName checks an ID or a name that travels with an intent: 1 to MaxName bytes, as fence.IsName has it. It

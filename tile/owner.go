@@ -104,7 +104,7 @@ func (o *tileOwner) admit() []submission {
 	seen, room, refused := map[string]bool{}, h.Reserve(), false
 	subs := queue[:0]
 	for _, s := range queue {
-		id := s.intent.ActionID
+		id := s.intent.key()
 		crossing := o.gone.with(&s.intent)
 		elsewhere := !crossing.IsZero() && !s.open()
 		if id == "" && !elsewhere {
@@ -215,7 +215,7 @@ func (o *tileOwner) next() fence.Commit {
 // needed is how many replicas must have a batch before it is acknowledged.
 func (o *tileOwner) needed(b *pendingBatch) int {
 	replicated := o.cfg.Durability == Replicated && b.batch.Len() > 0 ||
-		o.cfg.Durability == ReplicatedActions && len(b.batch.Resolutions) > 0
+		o.cfg.Durability == ReplicatedActions && b.acts()
 	if replicated {
 		return o.cfg.Replicas
 	}

@@ -2,10 +2,12 @@ package tile
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
 	"github.com/tilefence/tilefence/tile/internal/turn"
 )
@@ -44,7 +46,7 @@ func newPending(c fence.Commit, subs []submission, batch stream.Batch, d *Output
 		if i < len(d.Outcomes) && d.Outcomes[i].Valid() {
 			b.outcomes[i] = d.Outcomes[i]
 		}
-		if id := subs[i].intent.ActionID; id != "" {
+		if id := subs[i].intent.key(); id != "" {
 			b.batch.Resolutions = append(b.batch.Resolutions, stream.Resolution{ActionID: id, Outcome: b.outcomes[i]})
 		}
 	}
@@ -69,6 +71,13 @@ func (b *pendingBatch) result(i int) Result {
 	return r
 }
 
+// acts reports whether it has the outcome of an action: that of a movement costs nothing.
+func (b *pendingBatch) acts() bool {
+	return slices.ContainsFunc(b.batch.Resolutions, func(r stream.Resolution) bool {
+		return !history.IsMove(r.ActionID)
+	})
+}
+
 // senders are the actors of its actions, by action.
 func (b *pendingBatch) senders() map[string]string {
 	if len(b.batch.Resolutions) == 0 {
@@ -76,8 +85,8 @@ func (b *pendingBatch) senders() map[string]string {
 	}
 	senders := make(map[string]string, len(b.batch.Resolutions))
 	for i := range b.submissions {
-		if in := &b.submissions[i].intent; in.ActionID != "" {
-			senders[in.ActionID] = in.shares()
+		if in := &b.submissions[i].intent; in.ActionID+in.MoveID != "" {
+			senders[in.key()] = in.shares()
 		}
 	}
 	return senders

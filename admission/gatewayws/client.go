@@ -51,6 +51,9 @@ type Request struct {
 	Kind admission.Kind
 	Body []byte // the game's own encoding, at most tile.MaxIntentBody bytes
 
+	// Move is tile.Intent.MoveID, of a movement that must not happen twice: send it again with the same one.
+	Move string
+
 	// Of actions only; see admission.Action.
 	Action string
 	Asset  string
@@ -77,7 +80,7 @@ type Client struct {
 
 // maxFrame bounds the length of the request's frame: JSON writes a byte of a name in at most 6.
 func (r *Request) maxFrame() int {
-	return 256 + 6*(len(r.Kind)+len(r.Action)+len(r.Asset)) + (len(r.Body)+2)/3*4
+	return 256 + 6*(len(r.Kind)+len(r.Action)+len(r.Asset)+len(r.Move)) + (len(r.Body)+2)/3*4
 }
 
 type result struct {
@@ -200,8 +203,8 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, &fence.ArgumentError{Field: "request", Value: n,
 			Want: fmt.Sprintf("at most %d bytes as JSON", maxFrame)}
 	}
-	return c.do(ctx, intentFrame{Tile: r.Tile, Kind: r.Kind, Action: r.Action, Asset: r.Asset, Cost: r.Cost,
-		Body: r.Body})
+	return c.do(ctx, intentFrame{Tile: r.Tile, Kind: r.Kind, Action: r.Action, Move: r.Move, Asset: r.Asset,
+		Cost: r.Cost, Body: r.Body})
 }
 
 func (c *Client) do(ctx context.Context, f intentFrame) (Answer, error) {

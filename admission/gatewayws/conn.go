@@ -304,6 +304,7 @@ var (
 	errPanic     = errors.New("panic")
 	errNoOutcome = errors.New("no outcome is recorded yet")
 	errToken     = &admission.DeclinedError{Err: errors.New("the token was not accepted")}
+	errMoveID    = &fence.ArgumentError{Field: "move", Value: "set", Want: "none, but in a move"}
 	errPaidMove  = &fence.ArgumentError{Field: "action, asset, cost", Value: "set",
 		Want: "none of them in a move, which is free"}
 )
@@ -313,6 +314,9 @@ var (
 func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Kind == kindRefresh {
 		return s.refresh(f.Token)
+	}
+	if f.Move != "" && f.Kind != admission.Move {
+		return Answer{}, errMoveID
 	}
 	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.sess.Identity()), intentTimeout)
 	defer cancel()
@@ -354,7 +358,8 @@ func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
 		return Answer{}, errPaidMove
 	}
-	r, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, Actor: s.sess.Actor(), Body: f.Body})
+	r, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, MoveID: f.Move, Actor: s.sess.Actor(),
+		Body: f.Body})
 	return Answer{Outcome: r.Outcome, Why: r.Why, Crossing: r.Crossing}, err
 }
 

@@ -19,15 +19,16 @@
 // in UTF-8. From the client; id is its own, any text of 1 to 64 bytes, and comes back with the answer:
 //
 //	{"id":"7","tile":"85283473fffffff","kind":"move","body":"<base64>"}
+//	{"id":"7","tile":"85283473fffffff","kind":"move","move":"m-17","body":"<base64>"}
 //	{"id":"8","tile":"85283473fffffff","kind":"act","action":"0b54…","asset":"card:fireball","cost":1,"body":"<base64>"}
 //	{"id":"9","kind":"ask","action":"0b54…"}
 //	{"id":"10","kind":"refresh","token":"…"}
 //	{"id":"11","kind":"where"}
 //
-// action is the idempotency key: a new random one for each action, the same one for each retry of it. The kind ask
-// reads the outcome of an action without sending it again, refresh gives the connection a new token, where asks in
-// which tile the actor is; a move without a tile goes there, and its answer says where, too. To the client, in whatever
-// order the answers come:
+// move, which most movements do without, makes one happen once: see tile.Intent.MoveID. action is the idempotency key:
+// a new random one for each action, the same one for each retry of it. The kind ask reads the outcome of an action
+// without sending it again, refresh gives the connection a new token, where asks in which tile the actor is; a move
+// without a tile goes there, and its answer says where, too. To the client, in whatever order the answers come:
 //
 //	{"id":"","session":{"expires_in":600000}}
 //	{"id":"10","session":{"expires_in":600000}}

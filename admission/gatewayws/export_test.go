@@ -33,7 +33,8 @@ func DecodeAnswer(b []byte) (id string, a Answer, err error) {
 // DecodeIntent returns what a frame holds as a Request, and its id.
 func DecodeIntent(b []byte) (string, Request, error) {
 	f, err := decodeIntent(b)
-	return f.ID, Request{Tile: f.Tile, Kind: f.Kind, Body: f.Body, Action: f.Action, Asset: f.Asset, Cost: f.Cost}, err
+	return f.ID, Request{Tile: f.Tile, Kind: f.Kind, Body: f.Body, Action: f.Action, Asset: f.Asset, Cost: f.Cost,
+		Move: f.Move}, err
 }
 
 // Plain reads a frame as a Client writes it, and if it is one, as encoding/json does too.

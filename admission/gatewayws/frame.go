@@ -29,6 +29,7 @@ type intentFrame struct {
 	Tile   fence.TileID     `json:"tile,omitzero"`
 	Kind   admission.Kind   `json:"kind"`
 	Action string           `json:"action,omitempty"`
+	Move   string           `json:"move,omitempty"`
 	Asset  string           `json:"asset,omitempty"`
 	Cost   admission.Amount `json:"cost,omitempty"`
 	Body   []byte           `json:"body,omitempty"`

@@ -78,20 +78,21 @@ func TestWhatPlayersSendIsReadFast(t *testing.T) {
 
 // TestUnknownFieldsAreIgnored: a newer client may send them while an upgrade rolls. No field names the actor.
 func TestUnknownFieldsAreIgnored(t *testing.T) {
-	frame := `{"id":"7","kind":"move","tile":"1","actor":"admin","new":{"deep":[1,{"er":null}]},"body":"ZmlyZQ=="}`
+	frame := `{"id":"7","kind":"move","tile":"1","actor":"admin","new":{"deep":[1,{"er":null}]},"move":"m1",` +
+		`"body":"ZmlyZQ=="}`
 	id, r, err := gatewayws.DecodeIntent([]byte(frame))
 	require.NoError(t, err)
 	assert.Equal(t, "7", id)
-	assert.Equal(t, gatewayws.Request{Tile: 1, Kind: admission.Move, Body: []byte("fire")}, r)
+	assert.Equal(t, gatewayws.Request{Tile: 1, Kind: admission.Move, Move: "m1", Body: []byte("fire")}, r)
 
 	actors := make(chan string, 1)
 	_, url := serve(t, &gateway{move: func(_ context.Context, in tile.Intent) (tile.Result, error) {
-		actors <- in.Actor
+		actors <- in.Actor + in.MoveID
 		return tile.Result{Outcome: stream.Applied, Why: "a clear path"}, nil
 	}}, nil)
 	want := `{"id":"7","outcome":"applied","why":"a clear path"}`
 	assert.JSONEq(t, want, exchange(t, raw(t, url), websocket.MessageText, frame))
-	assert.Equal(t, "ann", <-actors, "the authenticated one")
+	assert.Equal(t, "annm1", <-actors, "the authenticated one")
 }
 
 // TestMalformedFramesSayWhatToDo: each with the code malformed and a text that names what is wrong.

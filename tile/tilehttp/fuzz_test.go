@@ -44,7 +44,7 @@ func FuzzIntents(f *testing.F) {
 		for i := range intents {
 			w := &intents[i]
 			require.NotZero(t, w.ID)
-			require.True(t, utf8.ValidString(w.Action+w.Actor))
+			require.True(t, utf8.ValidString(w.Action+w.Move+w.Actor))
 			w.Tile = max(w.Tile, 1) // without a tile it is refused where it is queued
 			if len(w.Body) == 0 {
 				w.Body = nil // an empty one is not sent
@@ -85,8 +85,8 @@ func TestReasonsAreReadFast(t *testing.T) {
 func isPlain(intents []wireSent) bool {
 	return !slices.ContainsFunc(intents, func(w wireSent) bool {
 		names, _ := json.Marshal(w.Action + w.Actor)
-		return w.Admitted < 0 || w.Admitted >= 1e18 || w.ID >= 1e18 || len(names) != len(w.Action+w.Actor)+2 ||
-			strings.IndexFunc(w.Action+w.Actor, func(r rune) bool { return r > '~' }) >= 0
+		return w.Admitted < 0 || w.Admitted >= 1e18 || w.ID >= 1e18 || len(names) != len(w.Action+w.Move+w.Actor)+2 ||
+			strings.IndexFunc(w.Action+w.Move+w.Actor, func(r rune) bool { return r > '~' }) >= 0
 	})
 }
 

@@ -76,7 +76,7 @@ func TestOutcomesAndIntentsTravel(t *testing.T) {
 		assert.Equal(t, in, got)
 	}
 	outcome = stream.Fizzled
-	in := tile.Intent{Tile: 1<<64 - 1}
+	in := tile.Intent{Tile: 1<<64 - 1, MoveID: "é<1>"}
 	_, err := client.Forward(t.Context(), contact, in)
 	require.NoError(t, err)
 	assert.Equal(t, in, got)

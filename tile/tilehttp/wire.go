@@ -33,6 +33,7 @@ const version = 1
 type wireIntent struct {
 	Tile   fence.TileID `json:"tile"`
 	Action string       `json:"action,omitempty"`
+	Move   string       `json:"move,omitempty"` // tile.Intent.MoveID
 	Actor  string       `json:"actor,omitempty"`
 	Body   []byte       `json:"body,omitempty"`
 	Server bool         `json:"server,omitempty"` // tile.OriginServer
@@ -41,7 +42,7 @@ type wireIntent struct {
 }
 
 func (w *wireIntent) intent() tile.Intent {
-	in := tile.Intent{Tile: w.Tile, ActionID: w.Action, Actor: w.Actor, Body: w.Body}
+	in := tile.Intent{Tile: w.Tile, ActionID: w.Action, MoveID: w.Move, Actor: w.Actor, Body: w.Body}
 	if w.Server {
 		in.Origin = tile.OriginServer
 	}
@@ -148,10 +149,13 @@ const (
 // encodeIntent writes the fields of an intent as an object. It does not validate: the receiver does, and refuses the
 // replacement character that JSON puts for bytes that are not UTF-8. Its error is a *fence.ArgumentError.
 func encodeIntent(in *tile.Intent) ([]byte, error) {
-	b := make([]byte, 0, 128+len(in.ActionID)+len(in.Actor)+base64.StdEncoding.EncodedLen(len(in.Body)))
+	b := make([]byte, 0, 128+len(in.ActionID)+len(in.MoveID)+len(in.Actor)+base64.StdEncoding.EncodedLen(len(in.Body)))
 	b = append(append(append(b, `{"tile":"`...), in.Tile.String()...), '"')
 	if in.ActionID != "" {
 		b = plainjson.AppendText(append(b, `,"action":`...), in.ActionID)
+	}
+	if in.MoveID != "" {
+		b = plainjson.AppendText(append(b, `,"move":`...), in.MoveID)
 	}
 	if in.Actor != "" {
 		b = plainjson.AppendText(append(b, `,"actor":`...), in.Actor)
@@ -222,6 +226,9 @@ func plainIntents(b []byte) (intents []wireSent, plain bool) {
 		}
 		if r.Has(`,"action":`) {
 			w.Action = string(r.Text())
+		}
+		if r.Has(`,"move":`) {
+			w.Move = string(r.Text())
 		}
 		if r.Has(`,"actor":`) {
 			w.Actor = string(r.Text())

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"strings"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -28,6 +29,7 @@ const snapshotReserve = fence.MaxPayload
 // is read back from the store, and a tick that was raised there must not forget what a retry would then apply again. A
 // process that has read an outcome late keeps it for longer than another, which is harmless: the first outcome stands.
 type Actions struct {
+	moves    int           // of the outcomes, those of movements
 	Interval time.Duration // the shortest time between two ticks; 0: the time does not count
 	keep     fence.Tick    // forget outcomes older than this
 	outcomes map[string]stream.Outcome
@@ -45,6 +47,12 @@ type remembered struct {
 	since   time.Time // at the latest since then it is known; zero: it was not asked
 	by      *usage    // nil: it is not known whose it was
 }
+
+// MoveMark begins the ID under which the outcome of a movement is remembered. The name of no action begins with it.
+const MoveMark = "\x00"
+
+// IsMove reports whether an ID is that of a movement.
+func IsMove(id string) bool { return strings.HasPrefix(id, MoveMark) }
 
 // RememberedSize is what an action takes in a snapshot at most: tick, outcome and the length of the ID beside the ID.
 func RememberedSize(id string) int { return 8 + 1 + 1 + len(id) }
@@ -88,6 +96,9 @@ func (m *Actions) put(r remembered) {
 		m.outcomes = map[string]stream.Outcome{}
 	}
 	m.outcomes[r.id] = r.outcome
+	if IsMove(r.id) {
+		m.moves++
+	}
 	m.charge(&r)
 	m.order = append(m.order, r)
 	m.bytes += RememberedSize(r.id)
@@ -99,6 +110,9 @@ func (m *Actions) Expire(now fence.Tick) {
 	for ; n < len(m.order) && m.order[n].tick+m.keep < now && m.outlived(&m.order[n]); n++ {
 		delete(m.outcomes, m.order[n].id)
 		m.bytes -= RememberedSize(m.order[n].id)
+		if IsMove(m.order[n].id) {
+			m.moves--
+		}
 		m.discharge(&m.order[n])
 		m.order[n] = remembered{} // the array outlives the slice
 	}
@@ -143,7 +157,9 @@ func Outcomes(s *fence.Snapshot, tail []fence.Entry) (map[string]stream.Outcome,
 			return nil, err
 		}
 		for _, a := range e.actions {
-			outcomes[a.id] = a.outcome
+			if !IsMove(a.id) {
+				outcomes[a.id] = a.outcome
+			}
 		}
 	}
 	for i := range tail {
@@ -152,7 +168,7 @@ func Outcomes(s *fence.Snapshot, tail []fence.Entry) (map[string]stream.Outcome,
 			return nil, err
 		}
 		for _, r := range b.Resolutions {
-			if _, again := outcomes[r.ActionID]; !again { // the first outcome stands
+			if _, again := outcomes[r.ActionID]; !again && !IsMove(r.ActionID) { // the first outcome stands
 				outcomes[r.ActionID] = r.Outcome
 			}
 		}
@@ -208,6 +224,7 @@ func (m *Actions) discharge(r *remembered) {
 type Reservation struct {
 	h        *History
 	n, bytes int
+	moves    int
 	own      map[string]usage // by actor
 }
 
@@ -224,6 +241,9 @@ func (r *Reservation) Add(id, actor string, must bool) bool {
 		if !r.h.Actions.allows(r.n+1, r.bytes+size, r.h.beside()) {
 			return false
 		}
+		if IsMove(id) && 2*(m.moves+r.moves) >= MaxRemembered {
+			return false // what costs something has room for as long
+		}
 		has := own
 		if u := m.shares[actor]; u != nil {
 			has.n, has.bytes = has.n+u.n, has.bytes+u.bytes
@@ -234,6 +254,9 @@ func (r *Reservation) Add(id, actor string, must bool) bool {
 		}
 	}
 	r.n, r.bytes = r.n+1, r.bytes+size
+	if IsMove(id) {
+		r.moves++
+	}
 	if actor != "" {
 		if r.own == nil {
 			r.own = map[string]usage{}
