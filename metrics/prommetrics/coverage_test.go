@@ -68,7 +68,8 @@ func declared(t *testing.T) map[string]*ast.TypeSpec {
 
 // elsewhere are the hooks without a metric of their own: a Stats counts the same, or why there is none.
 var elsewhere = map[string]string{
-	"relay.Hooks.Queued": "tilefence_relay_frames_out_total",
+	"relay.Hooks.ClientOpened": "tilefence_relay_connected_total",
+	"relay.Hooks.Queued":       "tilefence_relay_frames_out_total",
 }
 
 // TestEveryHookHasAMetric calls every hook and looks whether a metric has changed.
