@@ -37,10 +37,10 @@
 //     owner, and who is alive.
 //   - stream: reading what was committed. stream/fanout: delivery. stream/share: sharing tiles among processes.
 //   - tile: the game's Rules, the TileProcessor that runs them. tile/tilehost: thousands of tiles in a process.
-//     tile/plan: slow decisions off the tick.
+//     tile/plan: slow decisions off the tick. tile/warp: all or nothing over several tiles.
 //     tile/region: geometry from H3. tile/tilehttp: intents between processes.
 //   - bridge: Bridge forwards committed batches to fan-out.
-//   - checkpoint: Checkpointer copies snapshots to durable storage; journals for tile.WriteThrough.
+//   - checkpoint: Checkpointer copies snapshots to durable storage; journals for tile.WriteThrough and WriteBehind.
 //   - relay: Relay holds the watchers' WebSockets. relay/relayclient: a client; relay/relayjs: one for
 //     browsers.
 //   - admission: AdmissionLedger for what spends, Gateway. admission/gatewayws: the players' WebSockets.

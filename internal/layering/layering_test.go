@@ -36,7 +36,7 @@ var layers = map[string]int{
 var concepts = []string{
 	root, "admission", "admission/match", "admission/match/matchhttp", "bridge", "checkpoint", "fence", "fence/route",
 	"fence/route/directory", "inspect", "relay", "relay/session", "relay/viewcache", "stream", "stream/fanout",
-	"stream/fanout/tiered", "stream/share", "tile", "tile/plan", "tile/tilehost",
+	"stream/fanout/tiered", "stream/share", "tile", "tile/plan", "tile/tilehost", "tile/warp",
 }
 
 var drivers = []string{
