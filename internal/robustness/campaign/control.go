@@ -47,6 +47,7 @@ type tileStatus struct {
 type heldState struct {
 	Position fence.Position
 	Digest   string
+	UnderWay int // travellers that have left the tile and may come back
 }
 
 // taking reports whether the processor is on its way to a tile.
@@ -92,7 +93,7 @@ func (w *worker) obey(ctx context.Context, o *order) (held heldState, err error)
 			return held, fmt.Errorf("tile %s is not run here", o.Inspect)
 		}
 		err = p.Inspect(ctx, func(r tile.Rules, at fence.Position) {
-			held = heldState{Position: at, Digest: r.(*game.Register).Digest()}
+			held = heldState{Position: at, Digest: r.(*game.Register).Digest(), UnderWay: p.Status().UnderWay}
 		})
 	}
 	return held, err

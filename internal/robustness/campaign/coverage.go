@@ -50,6 +50,7 @@ var rules = []struct{ name, about string }{
 	{"restored from its journal", "a claimant rebased on what the journal had ahead of the stream"},
 	{"paid", "a player's action had its price taken, and kept"},
 	{"refunded", "a price was given back"},
+	{"crossed", "a traveller was at the end in another tile than the one it was born in"},
 }
 
 // count adds what a run's history shows.
@@ -68,6 +69,18 @@ func (c coverage) count(h *history.History) {
 		}
 	}
 	c.records(h.Records)
+	c.crossed(h.Records)
+}
+
+// crossed counts travellers that are not where they were born.
+func (c coverage) crossed(all []history.Record) {
+	for i := range all {
+		if f := all[i].Final; f != nil {
+			for _, name := range f.Here {
+				c.when(!slices.Contains(f.Born, name), "crossed")
+			}
+		}
+	}
 }
 
 // forgotten counts how often an authority that was restored, or promoted, lacked the last grant of a tile.

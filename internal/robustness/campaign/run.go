@@ -339,6 +339,9 @@ func (r *run) ended(ctx context.Context, id fence.TileID) (heldState, error) {
 	if err == nil && answer.Held.Position != last {
 		err = fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, answer.Held.Position)
 	}
+	if n := answer.Held.UnderWay; err == nil && n > 0 && !r.Fault.loses {
+		err = fmt.Errorf("tile %s: %d travellers are under way", id, n)
+	}
 	for _, w := range r.observers.watchers {
 		if at, _ := w.At(id); at != last {
 			err = errors.Join(err, fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.Name, at))
@@ -373,6 +376,12 @@ func (r *run) recordFinal(ctx context.Context) error {
 		}
 		e.final.Class = classOf(id).String()
 		e.final.Kept = classOf(id) != tile.Checkpointed && !r.Fault.loses
+		switch {
+		case r.Fault.loses:
+			e.final.Here = nil
+		case e.final.Begun:
+			e.final.Born = game.TravelAmong(r.tiles, id).Born
+		}
 		r.recorder.Final(id, e.final)
 	}
 	return nil
@@ -435,7 +444,7 @@ func (r *run) judge() error {
 		}
 	}
 	r.Violations = slices.Concat(check.EnoughTraffic(h, leastCommits, leastAnswers*len(r.tiles)),
-		check.MoneyConserved(h), check.Run(h, check.All()))
+		check.MoneyConserved(h), check.TravellersInOnePlace(h), check.Run(h, check.All()))
 	r.timeTakeovers(h)
 	return nil
 }

@@ -50,7 +50,7 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	w.lives++
 	name := fmt.Sprintf("%s-%d", w.name, w.lives)
 	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, Gossip: w.gossips, Orders: w.orders,
-		History: r.historyPath(name), Servers: r.servers, Tick: tick})
+		History: r.historyPath(name), Servers: r.servers, Tiles: r.tiles, Tick: tick})
 	if err != nil {
 		return err
 	}

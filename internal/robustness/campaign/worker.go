@@ -35,6 +35,7 @@ type workerConfig struct {
 	Orders  string // host:port
 	History string // file it records to
 	Servers servers
+	Tiles   []fence.TileID // of the run, among which travellers cross
 	Tick    time.Duration
 }
 
@@ -51,7 +52,7 @@ const bootTimeout = 4 * time.Second
 
 // configure is what tiles differ in. One in three keeps hardly anything for a failover, and rebases after it.
 func configure(id fence.TileID, c *tile.Config) {
-	c.Durability = classOf(id)
+	c.Durability, c.MixedBorders = classOf(id), true
 	if keepsLittle(id) {
 		c.KeepBytes = littleKept
 	}
@@ -124,7 +125,9 @@ func work(ctx context.Context, cfg workerConfig) error {
 		checkpoint.Store
 		checkpoint.JournalStore
 	}{b.Durable, journal}
-	rules := func(fence.TileID) (tile.Rules, error) { return &game.Register{}, nil }
+	rules := func(id fence.TileID) (tile.Rules, error) {
+		return &game.Register{Travel: game.TravelAmong(cfg.Tiles, id)}, nil
+	}
 	server, err := tilefence.NewTileServer(cfg.Contact, b, rules, &serving)
 	if err != nil {
 		return err

@@ -3,6 +3,8 @@ package game
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/history"
@@ -35,6 +37,7 @@ func ReadFinal(ctx context.Context, stores tile.Seams, id fence.TileID) (history
 	err = state.Recover(&recovery)
 	f.End, f.State = history.Position(recovery.Position), state.Digest()
 	f.Applied = append([]string{}, state.Applied...) // not nil: the game can tell
+	f.Here, f.Begun = slices.Sorted(maps.Keys(state.Travellers())), state.begun
 	return f, errors.Join(err, chunks[0].Err)
 }
 

@@ -20,6 +20,20 @@ type Travel struct {
 	Neighbours []fence.TileID
 }
 
+// TravelAmong is what a tile of a world has: four travellers begin in it, and may go to every other tile.
+func TravelAmong(tiles []fence.TileID, id fence.TileID) (t Travel) {
+	for i, other := range tiles {
+		if other != id {
+			t.Neighbours = append(t.Neighbours, other)
+			continue
+		}
+		for n := range 4 {
+			t.Born = append(t.Born, fmt.Sprintf("%d.%d", i, n))
+		}
+	}
+	return t
+}
+
 // What an event says of a traveller. The names of actions begin with none of these.
 const (
 	travellerHere = "+" // born, arrived or come back

@@ -197,6 +197,11 @@ type FinalTile struct {
 	State   string   `json:"state,omitempty"` // digest of the state it folds to
 	// Applied lists the actions whose effects are in the final state, in order, if the game can tell.
 	Applied []string `json:"applied,omitempty"`
+	// Here lists the travellers in the final state, and Born those that began in the tile, if its state has Begun. Both
+	// are empty where the fault may have lost every copy of a history: then nothing is promised of what crosses.
+	Here  []string `json:"here,omitempty"`
+	Born  []string `json:"born,omitempty"`
+	Begun bool     `json:"begun,omitempty"`
 	// Class is the tile's durability class; empty is the default one. It says which batches wait for what.
 	Class string `json:"class,omitempty"`
 	// Kept says that by the tile's durability class an answer outlives every owner and every failover.

@@ -71,7 +71,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	seams.Store = w.recorder.Store(name, seams.Store)
 	rules := &game.Register{}
 	if w.travels {
-		rules.Travel = w.travelOf(id)
+		rules.Travel = game.TravelAmong(w.tiles, id)
 		seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
 			return w.present(ctx, h, &p)
 		}

@@ -332,3 +332,11 @@ func TestTooLittleTrafficFails(t *testing.T) {
 	assert.Len(t, check.EnoughTraffic(h, 1000, 1000), 2)
 	assert.Len(t, check.EnoughTraffic(&history.History{}, 1, 0), 1)
 }
+
+func TestTravellersThatAreLostOrDoubledAreFound(t *testing.T) {
+	for found, here := range map[int][]string{0: {"a"}, 1: {}, 2: {"b"}} {
+		h := &history.History{Records: []history.Record{{Kind: history.Final, Tile: 1,
+			Final: &history.FinalTile{Born: []string{"a"}, Here: here, Begun: true}}}}
+		assert.Len(t, check.TravellersInOnePlace(h), found)
+	}
+}

@@ -2,29 +2,13 @@ package simulation
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/game"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
-
-// travelOf is who begins in a tile, and where they can go.
-func (w *world) travelOf(id fence.TileID) (t game.Travel) {
-	for i, other := range w.tiles {
-		if other != id {
-			t.Neighbours = append(t.Neighbours, other)
-			continue
-		}
-		for n := range 4 {
-			t.Born = append(t.Born, fmt.Sprintf("%d.%d", i, n))
-		}
-	}
-	return t
-}
 
 // present is an owner's way to its neighbours: any process that takes itself for the owner may get it, also more than
 // once, and the answer of a call that was given up is lost.
@@ -83,7 +67,7 @@ func (w *world) census() {
 		}
 	}
 	for _, id := range w.tiles {
-		for _, name := range w.travelOf(id).Born {
+		for _, name := range game.TravelAmong(w.tiles, id).Born {
 			if places[name] != 1 {
 				w.fail(id, "traveller %s is in %d tiles", name, places[name])
 			}
