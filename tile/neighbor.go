@@ -17,6 +17,9 @@ type neighbor struct {
 	answer   *Answer   // the latest; nil: there was none
 	behind   int       // answers in a row that had less decided than what is settled
 	failing  time.Time // since when no attempt has had an answer; zero: the last one had
+
+	said      stream.TransferID  // up to which the presentation under way goes
+	interrupt context.CancelFunc // ends it, for one that goes further; nil: it may not be ended
 }
 
 // closed reports whether the tile has not answered for so long that nothing more may depart for it.
@@ -37,6 +40,9 @@ func (b *border) speak() {
 			n.speaking = true
 			ctx := b.ctx
 			b.beside.Go(func() { b.speakTo(ctx, peer, n) })
+		} else if n.interrupt != nil && len(b.spoken.With(peer).Waiting(n.said, 0)) > 0 {
+			n.interrupt()
+			n.interrupt = nil
 		}
 	}
 }
@@ -56,8 +62,11 @@ func (n *neighbor) believed(c *transfer.Channel) stream.TransferID {
 	return n.answer.Mark
 }
 
-// speakTo presents to a tile until it has decided all, or the owner ends.
+// speakTo presents to a tile until it has decided all, or the owner ends. A presentation that the tile has not decided
+// when more has departed gives way, once, to one that goes further: if each waited for the answer of the one before, a
+// tile that was late once would be late by a tick of the other for as long as something departs at every tick.
 func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
+	gaveWay := false
 	for attempt := 0; ; {
 		b.mu.Lock()
 		if ctx.Err() != nil || !b.owes(peer, n) {
@@ -68,11 +77,25 @@ func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
 		c := b.spoken.With(peer)
 		p := Presentation{From: b.tile, To: peer, Durable: b.journals(), After: n.believed(c), Settled: c.Settled}
 		p.Transfers = c.Waiting(p.After, presentBytes)
+		limited, cancel := context.WithTimeout(ctx, presentTimeout)
+		mayGiveWay := false
+		if last := len(p.Transfers) - 1; last >= 0 && !gaveWay {
+			n.said = p.Transfers[last].ID
+			if mayGiveWay = len(c.Waiting(n.said, 0)) == 0; mayGiveWay { // else the next goes no further either
+				n.interrupt = cancel
+			}
+		}
 		b.mu.Unlock()
 		before := p.After
-		limited, cancel := context.WithTimeout(ctx, presentTimeout)
 		a, err := b.seams.Present(limited, p)
+		b.mu.Lock()
+		gaveWay = err != nil && mayGiveWay && n.interrupt == nil && ctx.Err() == nil
+		n.interrupt = nil
+		b.mu.Unlock()
 		cancel()
+		if gaveWay {
+			continue
+		}
 		b.heard(peer, n, a, err)
 		if err == nil && a.Mark != before {
 			attempt = 0

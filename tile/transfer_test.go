@@ -344,6 +344,46 @@ func TestTheBerthOfAShipUnderWayIsKept(t *testing.T) {
 	})
 }
 
+// A tile that has waited for an answer once, and so was late, is not late for ever: it does not wait for each answer
+// before it presents what has departed meanwhile.
+func TestATileThatWasLateCatchesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tick, ships = 500 * time.Millisecond, 8
+		s := newSea(t)
+		s.open(1, &port{}, tile.Config{TickInterval: tick})
+		for i := range ships {
+			_, err := s.order(1, sailing{Born: fmt.Sprint(i)})
+			require.NoError(t, err)
+		}
+		time.Sleep(300 * time.Millisecond)
+		s.open(2, &port{}, tile.Config{TickInterval: tick})
+		time.Sleep(4 * tick)
+		_, err := s.order(2, sailing{Born: "nina"}) // from now on tile 2 ticks so long after tile 1
+		require.NoError(t, err)
+		late := time.Now().Add(2 * tick)
+		s.loses(func() (bool, bool) { return time.Now().Before(late), false })
+		var took [ships]time.Duration
+		var under sync.WaitGroup
+		for i := range ships {
+			name := fmt.Sprint(i)
+			o, err := s.order(1, sailing{Gone: name, To: 2})
+			require.NoError(t, err)
+			require.Equal(t, stream.Applied, o.Outcome)
+			began := time.Now()
+			under.Go(func() {
+				for len(s.census()[name]) == 0 {
+					time.Sleep(10 * time.Millisecond)
+				}
+				took[i] = time.Since(began)
+			})
+		}
+		under.Wait()
+		assert.Greater(t, took[0], tick)
+		assert.LessOrEqual(t, took[ships-1], tick+tick/10)
+		s.drainAll()
+	})
+}
+
 // unconfirmedStore is a store whose replicas have nothing while it is so.
 type unconfirmedStore struct {
 	fence.Store
