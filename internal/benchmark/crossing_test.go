@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -27,12 +28,13 @@ const (
 	crossingPhases  = 16  // pairs of tiles, whose ticks are so many different times apart
 )
 
-// BenchmarkCrossing is pairs of tiles at 2 Hz that entities of 200 bytes cross, on embedded back ends: what the wire and
-// the store take comes on top. ticks-… are tick intervals from the commit of a departure to that of the arrival; us/each
-// is processor time of both ends, and x-bytes what both streams have for a crossing, over 2.5 payloads and 64 bytes.
+// BenchmarkCrossing is pairs of tiles at 2 Hz that entities of 200 bytes cross, on embedded back ends: what the wire
+// and the store take comes on top. ticks-… are tick intervals from the commit of a departure to that of the arrival;
+// us/each is processor time of both ends, and x-bytes what both streams have for a crossing, over 2.5 payloads and
+// 64 bytes.
 //
-// steady: 16 pairs, 10 entities a tick each way, the ticks of each pair another time apart. full: one pair, 1,000 a tick
-// each way. warp: a fleet of 1,000 leaves in one tick, and the next when it is decided.
+// steady: 16 pairs, 10 entities a tick each way, the ticks of each pair another time apart. full: one pair, 1,000 a
+// tick each way. warp: a fleet of 1,000 leaves in one tick, and the next when it is decided.
 func BenchmarkCrossing(b *testing.B) {
 	b.Run("steady", func(b *testing.B) { cross(b, crossingPhases, 10) })
 	b.Run("full", func(b *testing.B) { cross(b, 1, 1000) })
@@ -70,7 +72,7 @@ func warp(b *testing.B) {
 		began := time.Now()
 		for n := 1; n <= warps; n++ {
 			orders.Store(1)
-			require.Eventually(b, func() bool { return m.crossed() == n*fleet }, 10*time.Second, time.Millisecond)
+			waittest.Until(b, func() bool { return m.crossed() == n*fleet }, 10*time.Second, time.Millisecond)
 		}
 		m.report(b, 0, time.Since(began), 1)
 		stop()
@@ -163,7 +165,7 @@ func (m *crossingMeter) play(b *testing.B, pairs int, sends func(*quay) int) (st
 	}
 }
 
-// quay is the rules of a tile with 2,000 ships at the beginning, or none if its number is even.
+// quay is the rules of a tile with 4,000 ships at the beginning, or none if its number is even.
 type quay struct {
 	id, other fence.TileID
 	sends     func(*quay) int
@@ -172,7 +174,7 @@ type quay struct {
 	begun     bool
 }
 
-const quayShips = 2000
+const quayShips = 4000
 
 var quayCargo = make([]byte, crossingPayload)
 

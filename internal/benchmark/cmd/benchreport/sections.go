@@ -40,6 +40,11 @@ var sections = []section{
 	{"A host of 10,000 tiles",
 		"One process on one core, 2 Hz, one tick in twenty with an intent. `late` is how long after its due time a tick began, `cores` the processor time of the process, its driver included.",
 		"./internal/benchmark", "^BenchmarkHost$"},
+	{"Crossing a border",
+		"Pairs of tiles of one process at 2 Hz that entities of 200 bytes cross, on embedded back ends: what wire and store take comes on top. " +
+			"steady: 16 pairs, 10 entities a tick each way, the ticks of each pair another time apart. full: one pair, 1,000 a tick each way. warp: a fleet of 1,000 leaves in one tick, the next when it has arrived. " +
+			"`ticks-` are tick intervals from the commit of a departure to that of the arrival, `tick-ms-p99` what a tick takes, `us/each` processor time of both ends with the rules and the idle ticks, `x-bytes` what both streams have for a crossing, over 2.5 payloads and 64 bytes.",
+		"./internal/benchmark", "^BenchmarkCrossing$"},
 	{"Isolation",
 		"What a fault of one plane does to the commits of another. 400 tiles at 2 Hz commit 1 KiB a tick; bridge, checkpointer (to DynamoDB, every second), relay and clients are processes of their own. " +
 			"Owner and coordination nodes have one half of the processors, everything else the other, as if they were different machines. " +
