@@ -8,21 +8,8 @@ import (
 	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
-// BorderStatus is what is known of the entities that cross a tile's border: with one other tile, or with all together.
-type BorderStatus struct {
-	Peer fence.TileID // with all together, that of the oldest
-
-	UnderWay int           // departures that are not settled; those that are parked not included
-	Oldest   fence.Tick    // for how many ticks the oldest of them has been under way
-	For      time.Duration // and how long so many ticks take, undilated
-	Parked   int           // departures that came back, and with which the rules fail
-	Refused  int           // arrivals that were refused, and that the peer has not settled
-	Waiting  int           // arrivals that wait for a tick; always 0 with all together
-	Closed   time.Time     // since when the peer has not answered, if the border is closed; zero: it is open
-}
-
-// add adds what a channel has at a tick.
-func (s *BorderStatus) add(peer fence.TileID, c *transfer.Channel, now fence.Tick) {
+// addTo adds what a channel has at a tick.
+func addTo(s *BorderStatus, peer fence.TileID, c *transfer.Channel, now fence.Tick) {
 	s.UnderWay += len(c.Outbox)
 	s.Parked += len(c.Parked)
 	s.Refused += len(c.Refused)
@@ -34,8 +21,8 @@ func (s *BorderStatus) add(peer fence.TileID, c *transfer.Channel, now fence.Tic
 	}
 }
 
-// closed notes since when a border is closed.
-func (s *BorderStatus) closed(n *neighbor) {
+// noteClosed notes since when a border is closed.
+func noteClosed(s *BorderStatus, n *neighbor) {
 	if n != nil && n.closed() && (s.Closed.IsZero() || n.failing.Before(s.Closed)) {
 		s.Closed = n.failing
 	}
@@ -48,13 +35,13 @@ func (b *border) status() (s BorderStatus) {
 		return s
 	}
 	for peer, c := range h.Transfers.All() {
-		s.add(peer, c, h.Tick)
+		addTo(&s, peer, c, h.Tick)
 	}
 	if s.For = time.Duration(s.Oldest) * b.cfg.TickInterval; s.UnderWay > 0 {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, n := range b.neighbors {
-			s.closed(n)
+			noteClosed(&s, n)
 		}
 	}
 	return s
@@ -81,9 +68,9 @@ func (p *TileProcessor) Borders() (all []BorderStatus) {
 	for _, peer := range slices.Compact(peers) {
 		c := state.With(peer)
 		s := BorderStatus{}
-		s.add(peer, c, now)
+		addTo(&s, peer, c, now)
 		s.Peer, s.For = peer, time.Duration(s.Oldest)*b.cfg.TickInterval
-		s.closed(b.neighbors[peer])
+		noteClosed(&s, b.neighbors[peer])
 		if t := b.presented[peer]; t != nil {
 			fresh, _ := c.Fresh(t.After, t.Transfers)
 			s.Waiting = len(fresh)

@@ -111,3 +111,16 @@ type Status struct {
 	// Stopped. Its epoch is zero when only the contact could be found out.
 	Successor fence.Owner
 }
+
+// BorderStatus is what is known of the entities that cross a tile's border: with one other tile, or with all together.
+type BorderStatus struct {
+	Peer fence.TileID // with all together, that of the oldest
+
+	UnderWay int           // departures that are not settled; those that are parked not included
+	Oldest   fence.Tick    // for how many ticks the oldest of them has been under way
+	For      time.Duration // and how long so many ticks take, undilated
+	Parked   int           // departures that came back, and with which the rules fail
+	Refused  int           // arrivals that were refused, and that the peer has not settled
+	Waiting  int           // arrivals that wait for a tick; always 0 with all together
+	Closed   time.Time     // since when the peer has not answered, if the border is closed; zero: it is open
+}
