@@ -59,12 +59,9 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 		return out
 	}
 	left, coins := slices.Clone(r.here), maps.Clone(r.coins)
-	if n := len(left); n > 1 && len(out.Outcomes) > 0 {
-		from, to := left[choose(tick, n, "from")], left[choose(tick, n, "to")]
-		if from != to && coins[from] > 0 {
-			coins[from], coins[to] = coins[from]-1, coins[to]+1
-			say(coinGiven, from+">"+to)
-		}
+	if from, to := giver(tick, left, coins); from != "" && len(out.Outcomes) > 0 {
+		coins[from], coins[to] = coins[from]-1, coins[to]+1
+		say(coinGiven, from+">"+to)
 	}
 	for i, in := range out.Outcomes {
 		if len(left) == 0 || len(r.Travel.Neighbours) == 0 || in != stream.Applied || i > 2 {
@@ -99,6 +96,18 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 		say(travellerHere, back.Entity+"="+string(back.Payload))
 	}
 	return out
+}
+
+// giver is who gives a coin at a tick, and to whom; empty: no coin is given.
+func giver(tick fence.Tick, here []string, coins map[string]int) (from, to string) {
+	if len(here) < 2 {
+		return "", ""
+	}
+	from, to = here[choose(tick, len(here), "from")], here[choose(tick, len(here), "to")]
+	if from == to || coins[from] == 0 {
+		return "", ""
+	}
+	return from, to
 }
 
 // choose is a number below n that follows from a tick and words.
