@@ -31,14 +31,14 @@ type State struct {
 type lead struct {
 	Parts  []Part
 	Until  fence.Tick
-	Absent []fence.TileID // those that have not voted
+	Absent []fence.TileID `json:",omitempty"` // those that have not voted
 }
 
 // part is what this tile has promised for a warp.
 type part struct {
 	Leader fence.TileID
-	Held   []Part   // that leave from here
-	Seats  []string // of entities that come here
+	Held   []Part   `json:",omitempty"` // that leave from here
+	Seats  []string `json:",omitempty"` // of entities that come here
 	Go     bool     // it is decided: what is held leaves, what has a seat comes
 }
 
