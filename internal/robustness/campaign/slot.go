@@ -49,8 +49,12 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 	}
 	w.lives++
 	name := fmt.Sprintf("%s-%d", w.name, w.lives)
+	tiles := r.tiles
+	if r.Fault.loses { // then no class that tiles have here promises travellers anything
+		tiles = nil
+	}
 	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, Gossip: w.gossips, Orders: w.orders,
-		History: r.historyPath(name), Servers: r.servers, Tiles: r.tiles, Tick: tick})
+		History: r.historyPath(name), Servers: r.servers, Tiles: tiles, Tick: tick})
 	if err != nil {
 		return err
 	}

@@ -49,9 +49,9 @@ type decision struct {
 }
 
 func (t *Tile) decisions() map[string]*decision {
-	decided := map[string]*decision{}
+	decided, inStore := map[string]*decision{}, t.inStore()
 	for at, e := range t.Entries {
-		if !e.Seen && !acknowledged(e) {
+		if !inStore[at] {
 			continue
 		}
 		for _, a := range e.Actions {
@@ -69,6 +69,21 @@ func (t *Tile) decisions() map[string]*decision {
 		}
 	}
 	return decided
+}
+
+// inStore are the entries that were in some store: those that were seen or acknowledged, and those that they follow. The
+// owner of a batch may learn that it is there only when its successor has gone on from it and all is lost again.
+func (t *Tile) inStore() map[history.Position]bool {
+	in := map[history.Position]bool{}
+	for at, e := range t.Entries {
+		for known := e.Seen || acknowledged(e); known && e != nil && !in[at]; e = t.Entries[at] {
+			in[at] = true
+			if at = e.Prev; e.Rebase {
+				break
+			}
+		}
+	}
+	return in
 }
 
 // acknowledged reports whether a client was answered that an entry is in the store.
