@@ -71,8 +71,8 @@ func (t *Tile) decisions() map[string]*decision {
 	return decided
 }
 
-// inStore are the entries that were in some store: those that were seen or acknowledged, and those that they follow. The
-// owner of a batch may learn that it is there only when its successor has gone on from it and all is lost again.
+// inStore are the entries that were in some store: those that were seen or acknowledged, and those that they follow.
+// The owner of a batch may learn that it is there only when its successor has gone on from it and all is lost again.
 func (t *Tile) inStore() map[history.Position]bool {
 	in := map[history.Position]bool{}
 	for at, e := range t.Entries {
