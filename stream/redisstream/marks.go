@@ -3,6 +3,7 @@ package redisstream
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -184,11 +185,13 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		if !ok {
 			return all, unreadable("trim", r.Tile)
 		}
+		// One call takes a limited number of steps, so that it does not block its server. As long as each call drops
+		// marks that none has dropped before, another continues: a consumer that marks in between is the next trim's.
+		again := slices.ContainsFunc(t.Evicted, func(c stream.Consumer) bool { return slices.Contains(all.Evicted, c) })
+		goesOn := r.MaxBytes > 0 && t.Bytes > r.MaxBytes && len(t.Evicted) > 0 && !again
 		t.Removed += all.Removed
 		t.Expired, t.Evicted = append(all.Expired, t.Expired...), append(all.Evicted, t.Evicted...)
-		// One call takes a limited number of steps, so that it does not block its server. As long as each call drops a
-		// mark, another continues.
-		if r.MaxBytes == 0 || t.Bytes <= r.MaxBytes || len(t.Evicted) == len(all.Evicted) {
+		if !goesOn {
 			return t, nil
 		}
 		all = t
