@@ -11,6 +11,7 @@ TESTFLAGS ?=
 BATTLEFLAGS ?=
 HEADLINEFLAGS ?=
 DURATION ?= 10m
+UNBROKEN ?= 0
 SEED ?=
 SEEDS ?=
 RUN ?= EqualSeeds|Protocol|Restored|Watchers|EveryCopy|Players|Travellers
@@ -58,14 +59,22 @@ fuzz: ## fuzz every Fuzz target for a while (FUZZTIME=10s each)
 	done
 
 .PHONY: robustness
-robustness: install-tools ## break a running system again and again and check what it promised (DURATION=10m; writes docs/robustness-report.md)
-	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -report docs/robustness-report.md
+robustness: install-tools ## break a running system and check its promises (DURATION=10m, UNBROKEN=30m; docs/robustness-report.md)
+	go run ./internal/robustness/cmd/robustness -duration $(DURATION) -unbroken $(UNBROKEN) -report docs/robustness-report.md
 
 .PHONY: simulation
 simulation: ## simulate whole systems, a seed the same each time (SEEDS=100, or SEED=7 alone; RUN=TestPlayersPayOnce)
 	@echo "building Go's library and the simulation, which takes a minute the first time" >&2
 	TILEFENCE_SEED=$(SEED) TILEFENCE_SEEDS=$(SEEDS) go run ./internal/robustness/cmd/seeded go test -count=1 -v \
 		-timeout 12h -run '$(RUN)' ./internal/robustness/simulation
+
+.PHONY: apidiff
+apidiff: ## which changes of the API since the last tag break callers? (some minutes; needs the module proxy)
+	@scripts/apidiff.sh
+
+.PHONY: portable
+portable: ## build and vet everything for Linux, macOS and Windows without cgo (10 minutes the first time, then 1)
+	@scripts/portable.sh
 
 .PHONY: matrix
 matrix: install-tools ## test what runs on Redis 7.0, 8.0, Valkey 8.0, 8.1, 9.1 (10 minutes; ENGINES="valkey-8.0"; Debian)

@@ -1,6 +1,7 @@
 package tilefence
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -15,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/stream/share"
+	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
@@ -34,13 +37,20 @@ type Backends struct {
 	// memfanout.
 	Fanout Fanout
 	// Durable keeps checkpoints and journals. dynamocheckpoint, sqlitecheckpoint or memcheckpoint.
-	Durable Durable
+	Durable checkpoint.Backend
 	// Ledger keeps accounts and actions. dynamoledger or sqliteledger.
 	Ledger admission.Store
 	// Workers lets bridges share the tiles with each other, and checkpoint servers likewise, and keeps two tile servers
 	// from one address. By a list there a checkpoint server also has tile servers that spawn begin a tile that has no
 	// owner and entities under way. redisshare between processes, share.NewMemory within one.
 	Workers share.Members
+	// Matches keeps the tickets and seats of matchmaking. redismatch, or memmatch.
+	Matches match.Backend
+	// Seats names the pool of seats in Matches that the process's tile servers offer in, and its match servers take
+	// from: 1 to 64 of letters, digits and "-_.:". A region or a mode has a pool of its own. Default "seats".
+	Seats string
+	// Plans keeps requests for slow decisions. redisplan, or memplan.
+	Plans plan.Store
 	// Members lets tile servers and gateways know of each other: who is alive, and who owns what. A
 	// gossip.Config between processes, a *route.Group within one.
 	Members route.Joiner
@@ -55,13 +65,13 @@ type Backends struct {
 	// tiles otherwise sets its own.
 	Tiles func(fence.TileID) error
 
-	// Checked are further back ends of the game, such as those of plans and of matchmaking. Tile servers and gateways
-	// report in their Health what is wrong with their servers, as tile servers do of the others.
+	// Checked are further back ends of the game. Tile servers and gateways report in their Health what is wrong with
+	// their servers, as tile servers do of the others.
 	Checked []fence.Checker
 
 	// Keys prove tile servers and gateways to each other, see tilehttp.Keys. Without them every process that reaches a
 	// tile server's port, or is a member, is believed; the servers say so when they start. What Members carries is
-	// guarded by its own: gossip.Config.SecretKey.
+	// guarded by its own: gossip.Config.SecretKeys.
 	Keys tilehttp.Keys
 
 	// TLS is for the connections to tile servers, at both ends: tile servers serve with it, and tile servers and
@@ -79,12 +89,6 @@ type Fanout interface {
 	fanout.HintSubscriber
 }
 
-// Durable is a durable store of tiles: their checkpoints, and the journals of tiles that write through.
-type Durable interface {
-	checkpoint.Store
-	checkpoint.JournalStore
-}
-
 // backend is one field of Backends.
 type backend struct {
 	name    string
@@ -99,6 +103,11 @@ func (b *Backends) durable() backend   { return backend{"Durable", b.Durable == 
 func (b *Backends) ledger() backend    { return backend{"Ledger", b.Ledger == nil} }
 func (b *Backends) workers() backend   { return backend{"Workers", b.Workers == nil} }
 func (b *Backends) members() backend   { return backend{"Members", b.Members == nil} }
+func (b *Backends) matches() backend   { return backend{"Matches", b.Matches == nil} }
+func (b *Backends) plans() backend     { return backend{"Plans", b.Plans == nil} }
+
+// pool is the pool of seats.
+func (b *Backends) pool() string { return cmp.Or(b.Seats, "seats") }
 
 // exists judges a tile by Tiles, and then by more, which may be nil.
 func (b *Backends) exists(more func(fence.TileID) error) func(fence.TileID) error {

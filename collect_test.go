@@ -48,10 +48,10 @@ func (c *counter) Restore(snapshot []byte) error {
 // attic is a world in one process whose quiet tiles are collected after an hour.
 type attic struct {
 	*testing.T
-	authority *memfence.Authority
+	authority fence.Authority
 	store     *memfence.Store
 	log       *memstream.Log
-	durable   *memcheckpoint.Store
+	durable   checkpoint.Backend
 }
 
 // mortal is an owner's way to its back ends. Once it is dead, nothing that the owner still writes arrives.
@@ -228,7 +228,7 @@ func TestCheckpointsThatStopAreSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAttic(t)
 		a.play(3, false)
-		durable := &downDurable{Durable: a.durable}
+		durable := &downDurable{Backend: a.durable}
 		durable.down.Store(true)
 		s, err := tilefence.NewCheckpointServer(tilefence.Backends{Authority: a.authority, Log: a.log,
 			Fanout: memfanout.New(), Durable: durable, Workers: share.NewMemory()}, nil)
@@ -254,7 +254,7 @@ func TestCheckpointsThatStopAreSaid(t *testing.T) {
 
 // downDurable is a durable store that takes no checkpoints while it is down.
 type downDurable struct {
-	tilefence.Durable
+	checkpoint.Backend
 	down atomic.Bool
 }
 
@@ -262,5 +262,5 @@ func (d *downDurable) Put(ctx context.Context, id fence.TileID, s fence.Snapshot
 	if d.down.Load() {
 		return &fence.StoreError{Op: "put", Tile: id, Outcome: fence.ErrNotApplied, Err: errors.New("it is down")}
 	}
-	return d.Durable.Put(ctx, id, s)
+	return d.Backend.Put(ctx, id, s)
 }

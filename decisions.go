@@ -12,8 +12,8 @@ import (
 )
 
 // DecisionLog is a file of what the servers of a process decided and were answered: claims, installs, commits, rebases,
-// snapshots, refusals, confirmations, ends of owners, spends and refunds. "tilectl verify trace" replays the files of
-// all processes, and says what they prove, or which promise was broken first.
+// snapshots, refusals, confirmations, ends of owners, spends, refunds, and where matches play. "tilectl verify trace"
+// replays the files of all processes, and says what they prove, or which promise was broken first.
 //
 // An event takes some hundred nanoseconds and some 100 bytes; a tick that commits is one event. The file grows without
 // bound, and no decision waits for it: when the disk does not follow, events are dropped, counted, and missed by

@@ -45,7 +45,9 @@
 //     browsers.
 //   - admission: AdmissionLedger for what spends, Gateway. admission/gatewayws: the players' WebSockets.
 //   - inspect: a page on the tiles of a TileServer. metrics/prommetrics: figures for Prometheus.
-//   - admission/match: matchmaking, from "find a match" to a seat on a tile that serves.
+//   - admission/match: matchmaking, from "find a match" to a seat on a tile that serves. MatchServer makes matches, of
+//     the seats that tile servers offer (TileServerConfig.Seats). PlanServer answers what tiles ask of
+//     TileServer.Plans.
 //
 // Back ends are packages of their own, each named for what it wraps and what it is, such as fence/redisfence and
 // checkpoint/dynamocheckpoint. This package links none of them.
@@ -81,8 +83,8 @@
 //
 // # Testing
 //
-// Test a game against embedded back ends: memfence, memstream, memfanout, memcheckpoint, sqliteledger,
-// share.NewMemory and a route.Group. The examples of this package do.
+// Test a game against embedded back ends: memfence, memstream, memfanout, memcheckpoint, sqliteledger, memmatch,
+// memplan, share.NewMemory and a route.Group. The examples of this package do.
 //
 // docs/protocol.md says why the fence holds, docs/wire.md what is stored and sent.
 package tilefence

@@ -43,7 +43,7 @@ func must[T any](v T, err error) T {
 // A whole deployment in one process: a player's intent goes in at the gateway and comes out at a watcher.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	ledger := must(sqliteledger.Open(ctx, ":memory:", nil))
+	ledger := must(sqliteledger.Open(ctx, ":memory:"))
 	defer ledger.Close()
 	b := memory(ledger)
 

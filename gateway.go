@@ -3,6 +3,7 @@ package tilefence
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -66,6 +67,7 @@ type GatewayServer struct {
 	watched
 
 	addr    string
+	name    string // of this life, since others may listen at the same address of their own machine
 	cfg     GatewayServerConfig
 	member  route.Membership
 	table   *route.Table
@@ -76,14 +78,15 @@ type GatewayServer struct {
 	players players
 	keyed   bool
 
-	unreached, unrouted health.Rising
+	unreached, unrouted, late health.Rising
 
 	ran atomic.Bool
 }
 
-// NewGatewayServer returns a gateway whose clients connect to addr, a host and port. authenticate says who a
-// client is, and price what an action costs; neither may be nil, since nothing else keeps clients from naming
-// themselves and their prices. A nil cfg means the defaults.
+// NewGatewayServer returns a gateway that listens at addr, a host, which may be empty, and a port. It tells that
+// address to no other process: players come through a load balancer or by a name of yours, and many gateways may have
+// one addr. authenticate says who a client is, and price what an action costs; neither may be nil, since nothing else
+// keeps clients from naming themselves and their prices. A nil cfg means the defaults.
 //
 // It needs Store, Ledger and Members. It does no I/O and starts nothing. Errors: a *fence.ArgumentError.
 func NewGatewayServer(
@@ -103,13 +106,14 @@ func NewGatewayServer(
 		return nil, err
 	}
 	c.Gateway.Allow = b.exists(c.Gateway.Allow)
-	g := &GatewayServer{addr: addr, cfg: c, keyed: len(b.Keys) > 0}
-	g.conditions.Of(b.Ledger)
+	g := &GatewayServer{addr: addr, name: addr + "#" + rand.Text()[:13], cfg: c, keyed: len(b.Keys) > 0}
+	g.conditions.Of(b.Ledger, b.Matches, b.Plans)
 	g.conditions.More(b.Checked)
-	g.worlds = health.NewWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger, b.Directory))
+	g.worlds = health.NewWorlds(b.Authority, c.Logger, nil, checked(&b, b.Store, b.Log, b.Ledger, b.Directory,
+		b.Matches, b.Plans))
 	members := new(address.Holders)
 	g.table = &route.Table{Known: members.Lives}
-	if g.member, err = b.Members.Join(address.GatewayPrefix+addr, g.table, c.Logger, members.Changed); err != nil {
+	if g.member, err = b.Members.Join(address.GatewayPrefix+g.name, g.table, c.Logger, members.Changed); err != nil {
 		return nil, err
 	}
 	if g.router, err = route.NewRouter(g.table, b.Store, &route.RouterConfig{Known: members.Lives}); err != nil {
@@ -119,7 +123,7 @@ func NewGatewayServer(
 		return nil, err
 	}
 	ledger, err := admission.New(b.Ledger,
-		&admission.Config{Logger: c.Logger, Hooks: c.DecisionLog.spends(addr, c.Gateway.Hooks)})
+		&admission.Config{Logger: c.Logger, Hooks: c.DecisionLog.spends(g.name, c.Gateway.Hooks)})
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +182,7 @@ func (g *GatewayServer) Members() []route.Member { return g.member.Members() }
 // GatewayServerStats are the figures of a gateway.
 type GatewayServerStats struct {
 	Gateway admission.Stats
+	Clients gatewayws.Stats
 	Router  route.Stats      // of how it finds the tiles' owners
 	Peers   tilehttp.Stats   // of its connections to tile servers
 	Table   route.TableStats // of what it has learned of the tiles' owners
@@ -186,8 +191,8 @@ type GatewayServerStats struct {
 
 // Stats returns the gateway's figures.
 func (g *GatewayServer) Stats() GatewayServerStats {
-	return GatewayServerStats{Gateway: g.gateway.Stats(), Router: g.router.Stats(), Peers: g.peers.Stats(),
-		Table: g.table.Stats(), Gossip: statsOf(g.member)}
+	return GatewayServerStats{Gateway: g.gateway.Stats(), Clients: g.clients.Stats(), Router: g.router.Stats(),
+		Peers: g.peers.Stats(), Table: g.table.Stats(), Gossip: statsOf(g.member)}
 }
 
 // Gateway is the gateway itself, for intents that come another way than over a WebSocket.

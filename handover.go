@@ -45,15 +45,6 @@ func (s successor) Accept(ctx context.Context, o tile.Handover) error {
 	return s.host.Accept(ctx, o)
 }
 
-// loads is how many tiles each tile server has, as gossip knows.
-func (s *TileServer) loads() map[string]int {
-	loads, counts := map[string]int{}, s.table.Counts()
-	for _, contact := range address.TileServers(s.member, "") {
-		loads[contact] = counts[contact]
-	}
-	return loads
-}
-
 // noteKept notes a tile whose owner ended while the server stops, and held it to the end.
 func (s *TileServer) noteKept(i *tilehost.EndInfo) {
 	elsewhere := errors.Is(i.Err, tile.ErrSuperseded) || errors.Is(i.Err, fence.ErrLost) ||

@@ -14,7 +14,8 @@ import (
 // Problem is something that keeps a server from doing its work. Plane and What are fixed texts, for alerts to match;
 // docs/operations.md says what to do.
 type Problem struct {
-	// Plane is ticks, take-overs, rules, intents, delivery, views, players, checkpoints, transfers or settings.
+	// Plane is ticks, take-overs, rules, intents, delivery, views, players, checkpoints, transfers, matches, plans or
+	// settings.
 	Plane string
 	What  string        // in words
 	Tiles int           // how many it concerns; zero: it is not about tiles
@@ -119,6 +120,8 @@ func (s *TileServer) problems() (all health.Problems) {
 	s.worlds.Add(&all)
 	s.consumers.Add(&all)
 	s.players.problems(&all)
+	s.plans.problems(&all)
+	s.offers.problems(&all)
 	return all
 }
 
@@ -134,6 +137,8 @@ func (g *GatewayServer) problems() (all health.Problems) {
 	// A tile without an owner is no fault of the gateway: a player may name any tile.
 	unread := g.unrouted.Lately(g.router.Stats().Unread)
 	all.Trouble("intents", "the coordination store does not answer who owns tiles", 0, unread)
+	all.Trouble("intents", "this gateway is late: it refuses movements and new clients until it is not", 0,
+		g.late.Lately(g.clients.Stats().Late))
 	return all
 }
 
@@ -161,6 +166,7 @@ func (r *RelayServer) problems() (all health.Problems) {
 	r.worlds.Add(&all)
 	r.players.problems(&all)
 	st := r.relay.Stats()
+	all.Trouble("views", "this relay is late: it sends new clients away until it is not", 0, r.late.Lately(st.Late))
 	all.Trouble("views", "the coordination store is not read", 0, r.failing.Lately(st.RepairsFailed+st.MarksFailed))
 	all.Trouble("views", "this relay is behind its clients", 0, r.stale.Lately(st.Stale))
 	if since := r.forged.Lately(st.Forged); since > 0 {

@@ -51,13 +51,14 @@ type RelayServer struct {
 	log     *slog.Logger
 	ran     atomic.Bool
 
-	failing, stale, forged health.Rising
+	failing, stale, forged, late health.Rising
 
 	hearing sync.Mutex
 	deaf    health.Deaf // guarded by hearing
 }
 
-// NewRelayServer returns a relay whose watchers connect to addr, a host and port. authorize decides over each
+// NewRelayServer returns a relay that listens at addr, a host, which may be empty, and a port. It tells that address to
+// no other process: watchers come through a load balancer or by a name of yours. authorize decides over each
 // subscription and each change of areas, from who the watcher is (cfg.Relay.Authenticate). It must not be nil, since it
 // keeps watchers to tiles that exist, and to tiles and areas that they may see. A nil cfg means the defaults.
 //

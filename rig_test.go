@@ -48,7 +48,7 @@ func (b *bell) Snapshot() ([]byte, error)                 { return []byte{b.ring
 func embedded(t *testing.T) tilefence.Backends {
 	t.Helper()
 	store := memfence.New()
-	ledger, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), nil)
+	ledger, err := sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = ledger.Close() })
 	return tilefence.Backends{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store),

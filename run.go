@@ -21,10 +21,11 @@ type Server interface {
 // Run runs servers in one process until ctx ends or one of them ends by itself. It starts them from the last to
 // the first and stops them from the first to the last, each after the one before has ended.
 //
-// Servers of this package are put in the direction that data flows: gateways, tile servers, bridges, relays,
-// checkpoint servers. So every intent that was admitted reaches its tile, every batch its watchers, and the
-// checkpointer's last pass comes after the tiles' last snapshots. A server of the caller's keeps its place behind the
-// one it is listed after. A nil server is a *fence.ArgumentError, and nothing is started.
+// Servers of this package are put in the direction that data flows: match servers, gateways, tile servers, bridges,
+// relays, checkpoint servers, plan servers, whose calls may take long to end. So every intent that was admitted reaches
+// its tile, every batch its watchers, and the checkpointer's last pass comes after the tiles' last snapshots. A server
+// of the caller's keeps its place behind the one it is listed after. A nil server is a *fence.ArgumentError, and
+// nothing is started.
 //
 // The error joins those of all servers, each under the name of its type. A server that ends by itself without an
 // error ends Run as ctx does. Run returns within StopTimeout of that, whatever hangs: a server that takes too long no
@@ -46,11 +47,13 @@ func Run(ctx context.Context, servers ...Server) error {
 // staged is a server that has a place in the order of stopping.
 type staged interface{ stage() int }
 
-func (*GatewayServer) stage() int    { return 1 }
-func (*TileServer) stage() int       { return 2 }
-func (*BridgeServer) stage() int     { return 3 }
-func (*RelayServer) stage() int      { return 4 }
-func (*CheckpointServer) stage() int { return 5 }
+func (*MatchServer) stage() int      { return 1 }
+func (*GatewayServer) stage() int    { return 2 }
+func (*TileServer) stage() int       { return 3 }
+func (*BridgeServer) stage() int     { return 4 }
+func (*RelayServer) stage() int      { return 5 }
+func (*CheckpointServer) stage() int { return 6 }
+func (*PlanServer) stage() int       { return 7 }
 
 // inOrder returns servers in the order in which they stop.
 func inOrder(servers []Server) ([]Server, error) {

@@ -36,7 +36,7 @@ func TestOnASingleRedis(t *testing.T) {
 	client, err := redisfence.Connect(t.Context(), redisfence.Options(stack.ViewsAddr))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() }) // after the servers, which release their tiles with it
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoReplicas: true, AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{AllowNoReplicas: true, Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	b := embedded(t)

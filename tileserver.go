@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
@@ -25,14 +26,15 @@ import (
 	"github.com/tilefence/tilefence/internal/taskgroup"
 	"github.com/tilefence/tilefence/stream/fanout"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/tilehost"
 	"github.com/tilefence/tilefence/tile/tilehttp"
 )
 
 // TileServerConfig holds the optional settings of a TileServer. Nil and the zero value are valid.
 type TileServerConfig struct {
-	// Web is where intents and hand-overs are served. By default the server listens at its contact. It ends TLS with
-	// Backends.TLS.
+	// Web is where intents and hand-overs are served. By default the server listens at its contact; set Web.Listener
+	// where the others reach it at an address that it does not have itself. It ends TLS with Backends.TLS.
 	Web Web
 
 	// Host are the settings of the tiles. The server sets Refollow and Restart. Hooks and Announce are called beside
@@ -46,13 +48,19 @@ type TileServerConfig struct {
 	// at a time. Default: the server begins no tile that Own or Follow does not name.
 	Spawn func(ctx context.Context, r SpawnRequest) error
 
+	// Seats says what a tile that the server serves offers to matches: how many seats, and what its players are told
+	// of it (match.Offer's Seats and Info; the server gives the rest). The server repeats the offer each second for as
+	// long as it serves the tile. No seats withdraw the tile from the pool: its battle is over. It needs
+	// Backends.Matches. It may be called from several goroutines, and must not wait. Default: no tile offers seats.
+	Seats func(fence.TileID) match.Offer
+
 	// HandOverTimeout bounds how long a server that stops hands its tiles to others. Those that are left are
 	// released. Default 10 s.
 	HandOverTimeout time.Duration
 
-	// RebalanceEvery is about how often the server looks whether another tile server has fewer tiles, as gossip knows;
-	// then it hands one over, see tilehost.Host.Rebalance. So a server that comes back empty gets its share. A server
-	// that stops, or is full, takes none. 3s is a good value. Default: never.
+	// RebalanceEvery is about how often the server looks whether another tile server has less to do, as gossip knows;
+	// then it hands tiles over, see tilehost.Host.Rebalance. So a server that comes back empty gets its share. A server
+	// that stops, or is full, takes none. 1s is a good value. Default: never.
 	RebalanceEvery time.Duration
 
 	// Notify is called for each member that comes or goes, see route.Event. suspected is how many tiles of a member
@@ -100,6 +108,8 @@ type TileServer struct {
 
 	spawner  spawn.Spawner // its Decide is nil if the server begins no tile
 	waker    *spawn.Waker  // of tiles that need an owner; nil: it begins none, or has no list of them
+	plans    *planDesk     // nil without Backends.Plans
+	offers   *seatOffers   // nil without TileServerConfig.Seats
 	ran      atomic.Bool
 	stopping atomic.Bool
 
@@ -138,7 +148,7 @@ func NewTileServer(
 	if s.router, err = route.NewRouter(s.table, b.Store, &route.RouterConfig{Known: s.table.Known}); err != nil {
 		return nil, err
 	}
-	if s.hinter, err = fanout.NewHinter(b.Fanout, &fanout.HinterConfig{Logger: c.Logger}); err != nil {
+	if s.hinter, err = fanout.NewHinter(b.Fanout, c.Logger); err != nil {
 		return nil, err
 	}
 	if s.peers, err = tilehttp.NewClient(&tilehttp.Config{Keys: b.Keys, TLS: b.TLS, Logger: c.Logger}); err != nil {
@@ -157,6 +167,9 @@ func NewTileServer(
 	if err = s.players.open(&b, c.Logger, nil, nil); err != nil {
 		return nil, err
 	}
+	if err = s.openPlans(b.Plans); err != nil {
+		return nil, err
+	}
 	decisions, host := c.DecisionLog.server(contact), s.hostConfig()
 	logEnds(decisions, &host.Hooks)
 	seams := tile.Seams{Authority: decisions.Authority(b.Authority), Store: decisions.Store(b.Store), Log: b.Log,
@@ -168,22 +181,30 @@ func NewTileServer(
 	if err != nil {
 		return nil, err
 	}
-	s.spawner = spawn.Spawner{Host: s.host, Store: b.Store, Members: s.member, Contact: contact, Logger: c.Logger}
-	if c.Spawn != nil {
-		s.spawner.Decide = func(ctx context.Context, id fence.TileID, held int) error {
-			return c.Spawn(ctx, SpawnRequest{Tile: id, Tiles: held})
-		}
-		if b.Workers != nil {
-			s.waker = &spawn.Waker{List: b.Workers, Spawner: &s.spawner, Authority: b.Authority, Logger: c.Logger}
-		}
+	if err = s.openOffers(&b); err != nil {
+		return nil, err
 	}
-	s.conditions.Of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers)
+	s.openSpawner(&b)
+	s.conditions.Of(b.Authority, b.Store, b.Fanout, b.Durable, b.Workers, b.Plans, b.Matches)
 	s.conditions.More(b.Checked)
 	s.worlds = health.NewWorlds(b.Authority, c.Logger, []any{b.Store, b.Log, b.Durable},
-		checked(&b, b.Fanout, b.Workers, b.Directory))
+		checked(&b, b.Fanout, b.Workers, b.Directory, b.Plans, b.Matches))
 	s.consumers = health.Consumers{Host: s.host, Log: b.Log, After: health.ConsumersAfter,
 		Silent: health.SilentAfter(c.Host.Tile.MarkLease)}
 	return s, nil
+}
+
+// openSpawner makes what begins tiles without an owner, if TileServerConfig.Spawn says so.
+func (s *TileServer) openSpawner(b *Backends) {
+	s.spawner = spawn.Spawner{Host: s.host, Store: b.Store, Members: s.member, Contact: s.contact, Logger: s.cfg.Logger}
+	if s.cfg.Spawn != nil {
+		s.spawner.Decide = func(ctx context.Context, id fence.TileID, held int) error {
+			return s.cfg.Spawn(ctx, SpawnRequest{Tile: id, Tiles: held})
+		}
+		if b.Workers != nil {
+			s.waker = &spawn.Waker{List: b.Workers, Spawner: &s.spawner, Authority: b.Authority, Logger: s.cfg.Logger}
+		}
+	}
 }
 
 func (c *TileServerConfig) withDefaults() (TileServerConfig, error) {
@@ -215,6 +236,9 @@ func (s *TileServer) hostConfig() *tilehost.Config {
 		}
 	})
 	s.players.tiles(&c.Tile.Hooks)
+	if s.plans != nil {
+		c.Tile.Hooks = s.plans.Hooks(c.Tile.Hooks)
+	}
 	if c.Tile.Logger == nil {
 		c.Tile.Logger = s.cfg.Logger
 	}
@@ -227,6 +251,15 @@ func (s *TileServer) Host() *tilehost.Host { return s.host }
 
 // Players is the server's part in Backends.Directory, to find and reach players wherever they are; nil without one.
 func (s *TileServer) Players() *directory.Directory { return s.players.directory }
+
+// Plans is where the rules of the server's tiles ask for slow decisions; the server runs it. It is nil without
+// Backends.Plans.
+func (s *TileServer) Plans() *plan.Desk {
+	if s.plans == nil {
+		return nil
+	}
+	return s.plans.Desk
+}
 
 // Members are the processes that the server knows to be alive, itself included while it runs.
 func (s *TileServer) Members() []route.Member { return s.member.Members() }
@@ -380,7 +413,13 @@ func (s *TileServer) Run(ctx context.Context) error {
 	s.players.start(c)
 	c.Start("listener", func(ctx context.Context) error { return s.cfg.Web.serve(ctx, l, s.handler(), s.cfg.Logger) })
 	c.OnStop("intents", func(by time.Time) { s.drainIntents(context.WithoutCancel(ctx), by) })
+	if s.plans != nil { // it is stopped after the tiles
+		c.Start("plans", s.plans.Run)
+	}
 	c.Start("host", s.host.Run)
+	if s.offers != nil {
+		c.Start("seats", s.offers.run)
+	}
 	if s.waker != nil {
 		c.Start("waker", s.waker.Run)
 	}
@@ -388,6 +427,7 @@ func (s *TileServer) Run(ctx context.Context) error {
 	c.Start("conditions", s.conditions.Watch)
 	c.Start("worlds", s.worlds.Watch)
 	c.Start("health", func(ctx context.Context) error { return s.loop.Log(ctx, s.cfg.Logger, s.problems) })
+	c.Start("loads", s.announceLoads)
 	balanced, tilt := context.WithCancel(ctx) // the rebalancer ends before the tiles are handed over
 	defer tilt()
 	if every := s.cfg.RebalanceEvery; every > 0 {

@@ -3,9 +3,11 @@ package tilefence
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -16,12 +18,13 @@ const presentTries = 3
 // redirects. A tile without an owner is begun here if the server begins tiles.
 func (s *TileServer) present(ctx context.Context, p tile.Presentation) (a tile.Answer, err error) {
 	for range presentTries {
+		moved := false
 		contact, unrouted := s.router.Route(ctx, p.To)
 		if unrouted != nil || contact == s.contact {
 			a, err = s.presented(ctx, p)
 			contact = s.contact
 		} else {
-			a, err = s.peers.Present(ctx, contact, p)
+			a, moved, err = s.presentTo(ctx, contact, p)
 		}
 		redirect, redirected := errors.AsType[*tile.RedirectError](err)
 		switch {
@@ -29,16 +32,43 @@ func (s *TileServer) present(ctx context.Context, p tile.Presentation) (a tile.A
 			s.router.Correct(contact, route.Entry{Tile: p.To, Epoch: redirect.Epoch, Contact: redirect.Contact})
 		case errors.Is(err, fence.ErrNotApplied), errors.Is(err, fence.ErrUnknownOutcome):
 			s.router.Correct(contact, route.Entry{Tile: p.To})
-			return a, err
+			if !moved {
+				return a, err
+			}
 		default:
 			return a, err
 		}
-		if redirect.Contact == "" && unrouted != nil {
+		if redirected && redirect.Contact == "" && unrouted != nil {
 			return a, err
 		}
 	}
 	return a, err
 }
+
+// presentTo presents to the process at a contact. One that does not answer may be gone while its connections are open:
+// when gossip has heard of another owner since, the call ends, and moved is true.
+func (s *TileServer) presentTo(
+	ctx context.Context, contact string, p tile.Presentation,
+) (a tile.Answer, moved bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	before, _ := s.table.Lookup(p.To)
+	go func() {
+		for wait.For(ctx, presentLook) {
+			if e, _ := s.table.Lookup(p.To); e != before && e.Contact != "" && e.Contact != contact {
+				cancel(errMoved)
+				return
+			}
+		}
+	}()
+	a, err = s.peers.Present(ctx, contact, p)
+	return a, err != nil && errors.Is(context.Cause(ctx), errMoved), err
+}
+
+var errMoved = errors.New("the tile has another owner")
+
+// presentLook is how often it is looked at what gossip knows while an owner has not answered.
+const presentLook = 50 * time.Millisecond
 
 // presented takes what another tile presents to one of this server's. If that has no owner and TileServerConfig.Spawn
 // agrees, the server begins it first.

@@ -1,6 +1,7 @@
 package tilefence_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -132,4 +134,36 @@ func TestAGuestCrossesBetweenServers(t *testing.T) {
 	says(t, three, harbour+1, "bob>"+(harbour+2).String())
 	waittest.Until(t, func() bool { return slices.Contains(guests(t, three, harbour+2), "bob") }, 10*time.Second,
 		5*time.Millisecond)
+}
+
+// The owner of the tile where a guest goes hangs with its connections open, as those of a machine that has lost its
+// power are. The presentation goes to the next owner as soon as it is known, and not when the call has timed out.
+func TestAGuestReachesTheOwnerAfterOneThatHangs(t *testing.T) {
+	b := embedded(t)
+	hung := listen(t)
+	member, err := b.Members.Join(hung.Addr().String(), new(route.Table), nil, func(route.Event) {})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _ = member.Run(ctx) }()
+	one, two := hallServer(t, b, tilefence.TileServerConfig{}), hallServer(t, b, tilefence.TileServerConfig{})
+	start(t, one)
+	start(t, two)
+	require.NoError(t, one.Own(plaza))
+	await(t, one, plaza)
+	says(t, one, plaza, "ann")
+	g, err := b.Authority.Claim(t.Context(), fence.Claim{Tile: harbour, Contact: hung.Addr().String(),
+		ID: fence.NewClaimID()})
+	require.NoError(t, err)
+	require.NoError(t, member.Announce(route.Entry{Tile: harbour, Epoch: g.Epoch, Contact: g.Contact}))
+	waittest.Until(t, func() bool { return one.Stats().Table.Held == 2 }, 10*time.Second, time.Millisecond)
+	says(t, one, plaza, "ann>"+harbour.String())
+	conn, err := hung.Accept()
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	asked := time.Now()
+	require.NoError(t, two.Host().TakeOver(harbour))
+	waittest.Until(t, func() bool { return slices.Contains(guests(t, two, harbour), "ann") }, 10*time.Second,
+		5*time.Millisecond)
+	assert.Less(t, time.Since(asked), 3*time.Second, "the call that hangs is bounded to 5 s")
 }

@@ -102,7 +102,7 @@ func TestCrashAtEachStepThenRetry(t *testing.T) {
 }
 
 func crashThenRetry(t *testing.T, step string, answers []error) {
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	w := newWorld("a")
@@ -156,7 +156,7 @@ func crashThenRetry(t *testing.T, step string, answers []error) {
 func TestLostAnswersAreReadBack(t *testing.T) {
 	for _, op := range []string{"admit", "settle"} {
 		t.Run(op, func(t *testing.T) {
-			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, store.Close()) }()
 			s := &steps{Store: store, at: func(at string) error {
@@ -177,7 +177,7 @@ func TestLostAnswersAreReadBack(t *testing.T) {
 
 // TestUncountedAttemptIsNotSent: an attempt that is not recorded could be abandoned by another client.
 func TestUncountedAttemptIsNotSent(t *testing.T) {
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	s := &steps{Store: store, at: func(at string) error {
@@ -201,7 +201,7 @@ func TestUncountedAttemptIsNotSent(t *testing.T) {
 // to owner, and then compares what the ledger says with what the tile did.
 func TestRandomFaults(t *testing.T) {
 	seed := seed.Of(t)
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	w := newWorld("a")

@@ -91,6 +91,6 @@
 //
 // # Testing
 //
-// sqliteledger.Open(ctx, sqliteledger.Memory, nil) is a whole ledger in memory, and works inside testing/synctest. A
+// sqliteledger.Open(ctx, sqliteledger.Memory) is a whole ledger in memory, and works inside testing/synctest. A
 // fake Forwarder is one method. Stores are tested with admissiontest.Run.
 package admission

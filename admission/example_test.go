@@ -26,7 +26,7 @@ func (oneTile) Forward(_ context.Context, contact string, in tile.Intent) (tile.
 
 func Example() {
 	ctx := context.Background()
-	store, err := sqliteledger.Open(ctx, sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(ctx, sqliteledger.Memory)
 	if err != nil {
 		panic(err)
 	}
@@ -71,7 +71,7 @@ func Example() {
 
 func ExampleAdmissionLedger() {
 	ctx := context.Background()
-	store, err := sqliteledger.Open(ctx, sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(ctx, sqliteledger.Memory)
 	if err != nil {
 		panic(err)
 	}

@@ -39,7 +39,7 @@ type rig struct {
 
 func newRig(t testing.TB, cfg *admission.GatewayConfig) *rig {
 	t.Helper()
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return newRigOver(t, store, newWorld("a"), cfg)

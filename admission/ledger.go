@@ -33,7 +33,7 @@ type AdmissionLedger struct {
 func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 	if store == nil {
 		return nil, &fence.ArgumentError{Field: "store", Value: nil,
-			Want: "a ledger store, such as a sqliteledger.Store or a dynamoledger.Store"}
+			Want: "a ledger store, such as one of sqliteledger or dynamoledger"}
 	}
 	c := setting.Of(cfg)
 	log := cmp.Or(c.Logger, slog.New(slog.DiscardHandler))

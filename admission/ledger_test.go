@@ -15,7 +15,7 @@ import (
 )
 
 func TestLedger(t *testing.T) {
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	var admitted []admission.AdmitInfo

@@ -68,7 +68,7 @@ func (d *doomed) ledger(ctx context.Context) (*admission.AdmissionLedger, func()
 	var store admission.Store
 	var done func()
 	if d.SQLite != "" {
-		s, err := sqliteledger.Open(ctx, d.SQLite, nil)
+		s, err := sqliteledger.Open(ctx, d.SQLite)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -109,7 +109,7 @@ func (d *doomed) seams(ctx context.Context) (tile.Seams, func(), error) {
 	if err != nil {
 		return tile.Seams{}, nil, err
 	}
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	if err != nil {
 		return tile.Seams{}, nil, err
 	}

@@ -51,7 +51,7 @@ func sound(t *testing.T, ledger *admission.AdmissionLedger) []admission.Artifact
 // given back, by several gateways at once, and neither before it is certain.
 func TestReconciler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+		store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, store.Close()) }()
 		coordination := memfence.New()
@@ -140,7 +140,7 @@ func balanceOf(t *testing.T, ledger *admission.AdmissionLedger, who string) admi
 // owned is a tile that the test itself owns.
 type owned struct {
 	*testing.T
-	authority *memfence.Authority
+	authority fence.Authority
 	store     *memfence.Store
 	grant     fence.Grant
 	at        fence.Position

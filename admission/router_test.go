@@ -70,7 +70,7 @@ func TestARumourMovesNoMoney(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			contact, actions := stranger(t, answer)
-			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, store.Close()) }()
 			ledger, err := admission.New(store, nil)
@@ -119,7 +119,7 @@ func TestAnUnnamedProcessEndsNoAction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			coordination := memfence.New()
 			contact, actions := stranger(t, answer)
-			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+			store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, store.Close()) }()
 			ledger, err := admission.New(store, nil)

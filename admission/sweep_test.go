@@ -62,7 +62,7 @@ func TestSweepGivesEachTileATurn(t *testing.T) {
 		const slow, each = 40, 25
 		c := &city{slow: map[fence.TileID]bool{}, full: true, applied: map[fence.TileID]int{},
 			asked: map[fence.TileID]int{}}
-		store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+		store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, store.Close()) }()
 		ledger, err := admission.New(store, nil)
@@ -127,7 +127,7 @@ func (k keysOnly) Pending(ctx context.Context, from, before time.Time, limit int
 // TestSweepOfAListWithoutTiles: the tiles are looked up, and what a sweep has not taken it says.
 func TestSweepOfAListWithoutTiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+		store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, store.Close()) }()
 		r := newRigOver(t, keysOnly{store}, newWorld("a"), nil)

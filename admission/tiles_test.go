@@ -103,7 +103,7 @@ func TestWithRealTiles(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, store.Close()) }()
 	ledger, err := admission.New(store, nil)

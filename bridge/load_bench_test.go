@@ -15,6 +15,7 @@ import (
 
 	"github.com/tilefence/tilefence/bridge"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/cputime"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -46,12 +47,12 @@ func BenchmarkIdle(b *testing.B) {
 			defer stop()
 			br.Hints(hints)
 			time.Sleep(40 * time.Second) // until they have gone quiet: the waits double up to HintedPoll
-			before, used := br.Stats(), processorTime(b)
+			before, used := br.Stats(), cputime.Used()
 			for b.Loop() {
 				time.Sleep(10 * time.Second)
 			}
 			after := br.Stats()
-			b.ReportMetric((processorTime(b)-used).Seconds()/b.Elapsed().Seconds(), "cores")
+			b.ReportMetric((cputime.Used()-used).Seconds()/b.Elapsed().Seconds(), "cores")
 			b.ReportMetric(float64(after.Reads-before.Reads)/b.Elapsed().Seconds(), "reads/s")
 			b.ReportMetric(float64(after.Marks-before.Marks)/b.Elapsed().Seconds(), "marks/s")
 		})
@@ -130,12 +131,12 @@ func paced(b *testing.B, s *servers, coord []string, as pace) {
 		})
 	time.Sleep(10 * time.Second)
 	watch.begin()
-	before, used, committed, published := br.Stats(), processorTime(b), p.committed.Load(), watch.published.Load()
+	before, used, committed, published := br.Stats(), cputime.Used(), p.committed.Load(), watch.published.Load()
 	for b.Loop() {
 		time.Sleep(10 * time.Second)
 	}
 	after, seconds := br.Stats(), b.Elapsed().Seconds()
-	b.ReportMetric((processorTime(b)-used).Seconds()/seconds, "cores")
+	b.ReportMetric((cputime.Used()-used).Seconds()/seconds, "cores")
 	b.ReportMetric(float64(p.committed.Load()-committed)/seconds, "commits/s")
 	b.ReportMetric(float64(watch.published.Load()-published)/seconds, "batches/s")
 	b.ReportMetric(float64(watch.published.Load()-published)/float64(p.committed.Load()-committed), "ratio")
@@ -202,12 +203,12 @@ func BenchmarkKeepUp(b *testing.B) {
 	p := startProducer(b, work, nil)
 	time.Sleep(window / 5)
 	before, committed, published := br.Stats(), p.committed.Load(), watch.published.Load()
-	used := processorTime(b)
+	used := cputime.Used()
 	for b.Loop() {
 		time.Sleep(window)
 	}
 	seconds := b.Elapsed().Seconds()
-	b.ReportMetric((processorTime(b)-used).Seconds()/seconds, "cores")
+	b.ReportMetric((cputime.Used()-used).Seconds()/seconds, "cores")
 	b.ReportMetric(rate, "commits-alone/s")
 	b.ReportMetric(float64(p.committed.Load()-committed)/seconds, "commits/s")
 	b.ReportMetric(float64(watch.published.Load()-published)/seconds, "batches/s")

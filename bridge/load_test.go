@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -57,7 +57,7 @@ func produce(file string) error {
 	}
 	client := redis.NewClusterClient(redisfence.Options(p.Redis...))
 	defer client.Close()
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func startProducer(t testing.TB, p production, took func([]receipt)) *producer {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), envProducer+"="+file)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	devstack.EndTogether(cmd)
 	input, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	output, err := cmd.StdoutPipe()
@@ -266,11 +266,4 @@ func (s *stopwatch) meet(tile uint32, seq uint64, at int64) {
 	}
 	delete(s.open, key)
 	s.times = append(s.times, time.Duration(max(0, -(before+at)))) // the publish's is negative
-}
-
-// processorTime is what this process has used.
-func processorTime(t testing.TB) time.Duration {
-	var u syscall.Rusage
-	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

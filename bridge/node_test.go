@@ -173,12 +173,12 @@ func TestFanoutFrozen(t *testing.T) {
 			require.NoError(t, p.Signal(sig))
 		}
 	}
-	signal(syscall.SIGSTOP)
+	signal(devstack.Pause)
 	var frozen atomic.Bool
 	frozen.Store(true)
 	defer func() {
 		if frozen.Load() {
-			signal(syscall.SIGCONT)
+			signal(devstack.GoOn)
 		}
 	}()
 	commit(10)
@@ -196,7 +196,7 @@ func TestFanoutFrozen(t *testing.T) {
 	}
 	require.Less(t, most, before+16*passBytes, "a third of what waits")
 	require.Greater(t, b.Stats().Lag, lag)
-	signal(syscall.SIGCONT)
+	signal(devstack.GoOn)
 	frozen.Store(false)
 	waittest.Until(t, func() bool { return delivered(20 + backlog) }, 60*time.Second, 10*ms)
 	for _, id := range ids {

@@ -43,7 +43,7 @@ func serversOf(t testing.TB, coord, delivery []string) *servers {
 	}
 	s := &servers{coord: client(coord)}
 	var err error
-	s.store, err = redisfence.New(s.coord, &redisfence.Config{AllowNoPersistence: true})
+	s.store, err = redisfence.New(s.coord, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, s.store.Load(t.Context()))
 	s.log = redisstream.New(s.store, s.coord)

@@ -14,7 +14,7 @@ import (
 // attempt brings a tile's checkpoint up to date, calls the hooks, and schedules the next attempt. The
 // caller holds the tile's busy token; attempt gives it back.
 func (c *Checkpointer) attempt(ctx context.Context, t *tileState) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.tuning.Timeout)
 	defer cancel()
 	stage, err := c.checkpoint(ctx, t)
 	if err == nil {

@@ -18,11 +18,6 @@ type Config struct {
 	// do not reach the store together. Default 5 s.
 	Cadence time.Duration
 
-	// CadenceOf gives tiles cadences of their own, for classes of tiles that may lose more or less: a raid more
-	// often than an empty field. Zero or less means Cadence. It is called after every look at the tile, from
-	// several goroutines, and must not call the Checkpointer. Default nil: Cadence for all.
-	CadenceOf func(fence.TileID) time.Duration
-
 	// Collector removes quiet tiles from the coordination store: one whose owner hash is gone, and whose whole history
 	// is in the durable store, goes away CollectAfter later, unless an owner comes back. Its checkpoint stays, and is
 	// what its next owner begins from: owners must be given the same store (tile.Seams.Checkpoint). A tile whose owner
@@ -50,9 +45,6 @@ type Config struct {
 	// 8.
 	Concurrency int
 
-	// Timeout bounds one attempt at one tile: reading, writing and marking. Default 30 s.
-	Timeout time.Duration
-
 	// RetryMax bounds the wait after a failed attempt at a tile: it doubles from 1 s, or RetryMax if that is
 	// shorter, with every failure in a row, less up to half of it at random. Default 30 s.
 	RetryMax time.Duration
@@ -72,6 +64,7 @@ type Config struct {
 
 // tuning are settings that only tests change.
 type tuning struct {
+	Timeout   time.Duration       // of one attempt at one tile: reading, writing and marking
 	RetryMin  time.Duration       // the first wait after a failed attempt
 	Truncated func(truncatedInfo) // a journal was truncated, or could not be
 }
@@ -152,8 +145,8 @@ func (cfg *Config) withDefaults() (Config, error) {
 	c := setting.Of(cfg)
 	var s setting.Check
 	s.Duration("Cadence", &c.Cadence, 5*time.Second)
-	s.Duration("Timeout", &c.Timeout, 30*time.Second)
 	s.Duration("RetryMax", &c.RetryMax, 30*time.Second)
+	c.tuning.Timeout = cmp.Or(c.tuning.Timeout, 30*time.Second)
 	c.tuning.RetryMin = cmp.Or(c.tuning.RetryMin, min(time.Second, c.RetryMax))
 	s.Duration("Drain", &c.Drain, 10*time.Second)
 	s.From(time.Minute, "CollectAfter", &c.CollectAfter, 24*time.Hour)

@@ -3,7 +3,6 @@ package checkpoint_test
 import (
 	"context"
 	"math/rand/v2"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/cputime"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream/redisstream"
 )
@@ -25,7 +25,7 @@ func BenchmarkIdle(b *testing.B) {
 	const idle, measured = 10_000, 10 * time.Second
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(b)})
 	b.Cleanup(func() { require.NoError(b, client.Close()) })
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(b, err)
 	require.NoError(b, store.Load(b.Context()))
 	ids := make([]fence.TileID, idle)
@@ -52,9 +52,9 @@ func BenchmarkIdle(b *testing.B) {
 	go func() { running <- c.Run(ctx) }()
 	time.Sleep(2 * cadence)
 	for b.Loop() {
-		before := cpu(b)
+		before := cputime.Used()
 		time.Sleep(measured)
-		b.ReportMetric(100*float64(cpu(b)-before)/float64(measured), "%core")
+		b.ReportMetric(100*float64(cputime.Used()-before)/float64(measured), "%core")
 	}
 	cancel()
 	require.NoError(b, <-running)
@@ -79,12 +79,4 @@ func forget(client *redis.ClusterClient, ids []fence.TileID) {
 		pipe.Del(context.Background(), k.Owner, k.Stream, k.Snapshot, k.Marks)
 	}
 	_, _ = pipe.Exec(context.Background())
-}
-
-// cpu is the processor time this process has taken.
-func cpu(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

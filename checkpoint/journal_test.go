@@ -19,7 +19,7 @@ import (
 
 // watchedJournal sees that no journal is truncated past what its world's store holds, and can be made to fail.
 type watchedJournal struct {
-	*memcheckpoint.Store
+	checkpoint.Backend
 	w *world
 
 	mu       sync.Mutex
@@ -47,10 +47,10 @@ func (j *watchedJournal) Truncate(ctx context.Context, tile fence.TileID, upTo f
 			return err
 		}
 	}
-	return j.Store.Truncate(ctx, tile, upTo)
+	return j.Backend.Truncate(ctx, tile, upTo)
 }
 
-func (w *world) journal() *watchedJournal { return &watchedJournal{Store: memcheckpoint.New(), w: w} }
+func (w *world) journal() *watchedJournal { return &watchedJournal{Backend: memcheckpoint.New(), w: w} }
 
 // write commits n batches of a write-through tile: each is in the journal first.
 func (j *watchedJournal) write(tile fence.TileID, n int) {
@@ -151,7 +151,8 @@ func TestJournalFails(t *testing.T) {
 			}
 			return nil
 		})
-		c := w.journaled(j, ids, &checkpoint.Config{Concurrency: 1, Timeout: 2 * time.Second})
+		c := w.journaled(j, ids, checkpoint.Config{Concurrency: 1}.With(
+			checkpoint.Tuning{Timeout: 2 * time.Second}))
 		stop := w.run(c)
 		for range 10 {
 			for _, id := range ids {

@@ -25,8 +25,8 @@ func TestDrain(t *testing.T) {
 		for _, id := range ids {
 			w.play(id, 1)
 		}
-		stop := w.run(w.checkpointer(ids, &checkpoint.Config{Concurrency: 2, Timeout: 3 * time.Second,
-			Drain: 20 * time.Second}))
+		stop := w.run(w.checkpointer(ids, checkpoint.Config{Concurrency: 2, Drain: 20 * time.Second}.With(
+			checkpoint.Tuning{Timeout: 3 * time.Second})))
 		sleep(oneCadence)
 		for _, id := range ids {
 			w.play(id, 1)
@@ -260,7 +260,6 @@ func TestNewArguments(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	for name, cfg := range map[string]checkpoint.Config{
 		"Cadence":     {Cadence: -1},
-		"Timeout":     {Timeout: -1},
 		"RetryMax":    {RetryMax: -1},
 		"Drain":       {Drain: -1},
 		"Concurrency": {Concurrency: -1},
@@ -286,7 +285,7 @@ func TestRestore(t *testing.T) {
 	require.True(t, found)
 	assert.Equal(t, want, got)
 
-	require.True(t, store.Damage(tile))
+	require.True(t, store.(interface{ Damage(fence.TileID) bool }).Damage(tile))
 	_, found, err = checkpoint.Restore(t.Context(), store, tile)
 	require.ErrorIs(t, err, fence.ErrCorrupt)
 	assert.False(t, found)

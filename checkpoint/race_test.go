@@ -44,7 +44,8 @@ func TestRacingCheckpointers(t *testing.T) {
 		for _, id := range ids {
 			w.play(id, 1)
 		}
-		cfg := &checkpoint.Config{Timeout: 3 * time.Second, Concurrency: 2, RetryMax: 5 * time.Second}
+		cfg := checkpoint.Config{Concurrency: 2, RetryMax: 5 * time.Second}.With(
+			checkpoint.Tuning{Timeout: 3 * time.Second})
 		stop1 := w.run(w.checkpointer(ids, cfg))
 		stop2 := w.run(w.checkpointer(ids, cfg))
 

@@ -152,22 +152,13 @@ func (c *Checkpointer) schedule(t *tileState, l *lane, delay time.Duration) {
 }
 
 // spread is when a new tile's first attempt is due: anywhere in a cadence.
-func (c *Checkpointer) spread(t *tileState) time.Duration { return rand.N(c.cadenceOf(t)) }
+func (c *Checkpointer) spread(t *tileState) time.Duration { return rand.N(c.cfg.Cadence) }
 
 // cadence is the tile's, give or take a tenth, so that tiles which met once drift apart.
 func (c *Checkpointer) cadence(t *tileState) time.Duration {
-	d := c.cadenceOf(t)
+	d := c.cfg.Cadence
 	tenth := d / 10
 	return d - tenth + rand.N(2*tenth+1)
-}
-
-func (c *Checkpointer) cadenceOf(t *tileState) time.Duration {
-	if c.cfg.CadenceOf != nil {
-		if d := c.cfg.CadenceOf(t.id); d > 0 {
-			return d
-		}
-	}
-	return c.cfg.Cadence
 }
 
 // backoff is the wait after the given number of failures in a row.

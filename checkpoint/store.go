@@ -32,6 +32,12 @@ type Store interface {
 	List(ctx context.Context) iter.Seq2[Head, error]
 }
 
+// Backend is a durable store of tiles: their checkpoints, and the journals of tiles that write through.
+type Backend interface {
+	Store
+	JournalStore
+}
+
 // Head is a stored snapshot without its blob.
 type Head struct {
 	Tile fence.TileID

@@ -15,7 +15,7 @@ const callTimeout = 2 * time.Second
 
 // call returns the context of one call of the coordination store.
 func (c *Checkpointer) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, min(c.cfg.Timeout, callTimeout))
+	return context.WithTimeout(ctx, min(c.cfg.tuning.Timeout, callTimeout))
 }
 
 // survey asks the coordination store about many tiles at once, in one or two round trips a node, and renews

@@ -1,12 +1,14 @@
 package relay
 
 import (
+	"context"
 	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/internal/relaypb"
 )
 
@@ -23,7 +25,7 @@ type backlog struct {
 	maxSyncs, maxFrames int
 	clients             int // that there may be
 	stall               time.Duration
-	making              chan struct{} // an element for each Sync that is being made: over maxSyncs by as many at most
+	turns               *overload.Control // to make Syncs: over maxSyncs by as many at most
 
 	frames atomic.Int64 // bytes queued or being written
 
@@ -43,13 +45,21 @@ type heldSync struct {
 func newBacklog(cfg *Config) *backlog {
 	return &backlog{maxSyncs: cfg.RelaySyncBytes, maxFrames: cfg.RelayQueueBytes,
 		clients: cfg.MaxClients, stall: cfg.syncStall,
-		making: make(chan struct{}, runtime.GOMAXPROCS(0)), syncs: map[*byte]*heldSync{}}
+		turns: overload.New(runtime.GOMAXPROCS(0), cfg.MaxClients, frameTarget), syncs: map[*byte]*heldSync{}}
 }
 
-// sync queues the Sync that a client is due, and counts it; ok is false if there is no room for it.
+// frameTarget is how long frames may wait to be written. If all of them wait for longer, for an interval in which each
+// tile has a tick, Syncs are made one at a time, and new clients are sent away.
+const frameTarget = 50 * time.Millisecond
+
+// sync queues the Sync that a client is due, and counts it; ok is false if there is no room for it. It waits for its
+// turn, which the actors have one after another.
 func (b *backlog) sync(c *client, owed due) (queued []byte, ok bool) {
-	b.making <- struct{}{}
-	defer func() { <-b.making }()
+	turn := overload.Request{Holder: c.sess.Holder(), Class: overload.Owed}
+	if b.turns.Enter(context.Background(), turn) != nil {
+		return nil, false
+	}
+	defer func() { b.turns.Leave(time.Now()) }()
 	if !b.room(time.Now()) {
 		return nil, false
 	}

@@ -13,13 +13,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/cputime"
 	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/relayclient"
@@ -82,27 +82,20 @@ func benchRelay(b *testing.B, n int) {
 	}
 	size := int64(len((&batch{Entry: decoded(b, frames[0])}).bytes(nil, form(relaypb.Binary), fence.AreaSet{})))
 	start := got.Load()
-	used := cpu()
+	used := cputime.Used()
 	b.ResetTimer()
 	for i, data := range frames {
 		w.fan.publish(tileA, data)
 		waitFor(&got, start+int64(i+1)*int64(n)*(size-2)) // numbers grow by a byte now and then
 	}
 	b.StopTimer()
-	report(b, n, cpu()-used)
+	report(b, n, cputime.Used()-used)
 }
 
 func decoded(b *testing.B, data []byte) fence.Entry {
 	e, err := fence.DecodeEntry(data)
 	require.NoError(b, err)
 	return e.Watched(fence.AreaSet{})
-}
-
-// cpu is what the process has used: on a shared machine steadier than the clock.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func report(b *testing.B, n int, used time.Duration) {
@@ -156,7 +149,7 @@ func benchSockets(b *testing.B, n int, goroutines bool) {
 			}()
 		}
 	}
-	used := cpu()
+	used := cputime.Used()
 	b.ResetTimer()
 	for i := range b.N {
 		if goroutines {
@@ -174,7 +167,7 @@ func benchSockets(b *testing.B, n int, goroutines bool) {
 	for _, c := range calls {
 		close(c)
 	}
-	report(b, n, cpu()-used)
+	report(b, n, cputime.Used()-used)
 }
 
 // BenchmarkCommitToClient is the whole way in one process: clients that watch three of sixty tiles each,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/internal/gate"
+	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/internal/relaypb"
 	"github.com/tilefence/tilefence/internal/socket"
 )
@@ -17,9 +18,9 @@ const startGrace = time.Second
 
 // Handler returns the handler that upgrades requests to client connections, for the path of your choice.
 // It answers, in this order: 429 with Retry-After to one handshake or connection too many of an address; 503 with
-// Retry-After unless Run runs (a request waits up to a second for it), while draining, and when MaxClients are
-// in their handshakes; 400 to a request that offers no subprotocol of the relay, whose first subscription
-// (the parameter "subscribe") cannot be read, or that is no handshake; 403 if Origins do not have
+// Retry-After unless Run runs (a request waits up to a second for it), while draining, when MaxClients are in their
+// handshakes, and while the relay is late (Stats.Late); 400 to a request that offers no subprotocol of the relay, whose
+// first subscription (the parameter "subscribe") cannot be read, or that is no handshake; 403 if Origins do not have
 // its origin; 401 if Authenticate refuses it, 503 if that takes too long; 429 to one connection too many of an actor;
 // 503 when MaxClients are connected, unless one of an actor or address that holds more makes place.
 // The body of each says why in a line. A browser does not show its page the last four, so a request with an Origin is
@@ -38,10 +39,11 @@ func (r *Relay) handle(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	r.awaitRun(req.Context())
-	if !r.life.admit() {
+	after := r.backlog.turns.Full(time.Now(), overload.Join)
+	if after > 0 || !r.life.admit() {
 		sess.Close()
 		r.count.refused.Add(1)
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", socket.RetryAfter(max(after, time.Second)))
 		http.Error(w, "the relay takes no more clients; try another one", http.StatusServiceUnavailable)
 		return
 	}

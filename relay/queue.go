@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/internal/relaypb"
+	"github.com/tilefence/tilefence/internal/socket"
 )
 
 // queue is what waits to be written to one client: frames in order, then the Syncs that are due, then the end. Its
@@ -13,13 +14,12 @@ import (
 type queue struct {
 	maxFrames int
 	maxBytes  int
-	own       *syncBudget   // the client's
-	share     *syncBudget   // its actor's, or its address's; nil: it has none
-	all       *syncBudget   // the relay's
-	backlog   *backlog      // the relay's; nil: not counted
-	write     writeFunc     // nil: nothing is written
-	pool      *writePool    // the relay's
-	after     *queue        // the next of those that wait for pool, which guards it
+	own       *syncBudget // the client's
+	share     *syncBudget // its actor's, or its address's; nil: it has none
+	all       *syncBudget // the relay's
+	backlog   *backlog    // the relay's; nil: not counted
+	turn      socket.Turn // to be written, once start was called
+	pool      *socket.WritePool
 	coalesce  time.Duration // how long a client of several tiles waits for more before it is written to
 	writers   sync.WaitGroup
 
@@ -36,10 +36,6 @@ type queue struct {
 	keeping
 	ending
 }
-
-// writeFunc writes what is queued as far as the network takes it at once. rest does what is left, which may take its
-// time; nil: nothing is.
-type writeFunc func() (rest func())
 
 // ending is how a connection ends.
 type ending struct {
@@ -111,27 +107,38 @@ func (q *queue) add(frame []byte) {
 
 // call has the queue written, unless a goroutine writes already. The mutex is held.
 func (q *queue) call() {
-	if q.writing || q.write == nil {
+	if q.writing || q.turn.Write == nil {
 		return
 	}
 	q.writing = true
 	q.writers.Add(1)
 	if q.tiles > 1 && q.coalesce > 0 {
-		time.AfterFunc(q.coalesce, func() { q.pool.add(q) })
+		time.AfterFunc(q.coalesce, func() { q.pool.Add(&q.turn) })
 		return
 	}
-	q.pool.add(q)
+	q.pool.Add(&q.turn)
 }
 
-// start lets the queue be written. The caller does it the first time, by calling first.
-func (q *queue) start(write writeFunc) (first func()) {
+// start lets the queue be written, by write as a socket.Turn has it. The caller does it the first time, by calling
+// first.
+func (q *queue) start(write func() (rest func())) (first func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.write, q.writing = write, true
+	q.turn.Write = func() func() {
+		rest := write()
+		if rest == nil {
+			q.writers.Done()
+			return nil
+		}
+		return func() {
+			defer q.writers.Done()
+			rest()
+		}
+	}
+	q.writing = true
 	q.writers.Add(1)
 	return func() {
-		defer q.writers.Done()
-		if rest := write(); rest != nil {
+		if rest := q.turn.Write(); rest != nil {
 			rest()
 		}
 	}

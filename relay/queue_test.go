@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/tilefence/tilefence/internal/socket"
 )
 
 // TestDuesOfThoseWhoLeft: a client that subscribes and leaves again and again, and reads slowly, owes nothing.
@@ -60,7 +62,7 @@ func TestSeveralTilesInOneWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &queue{coalesce: c.coalesce, pool: newWritePool()}
+				q := &queue{coalesce: c.coalesce, pool: socket.NewWritePool()}
 				q.init(256, 1<<20)
 				type write struct {
 					at     time.Time

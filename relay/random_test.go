@@ -181,8 +181,9 @@ func (c *chaos) step(o *owner) {
 		_ = w.Unsubscribe(context.Background(), o.tile)
 		_ = w.Subscribe(context.Background(), o.tile)
 	case n < 94:
-		all := c.s.allClients()
-		_ = all[c.IntN(len(all))].wire.Close()
+		if all := c.s.allClients(); len(all) > 0 { // else they are all on their way back
+			_ = all[c.IntN(len(all))].wire.Close()
+		}
 	default:
 		c.sleepy.Lock()
 		time.AfterFunc(time.Duration(c.IntN(10))*time.Millisecond, c.sleepy.Unlock)

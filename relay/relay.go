@@ -11,6 +11,7 @@ import (
 	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/relaypb"
+	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/fanout"
 )
@@ -28,7 +29,7 @@ type Relay struct {
 	syncs   *syncBudget // of all clients
 	gate    *gate.Gate
 	backlog *backlog
-	pool    *writePool
+	pool    *socket.WritePool
 	shares  shares
 
 	heartbeats [forms][]byte
@@ -58,11 +59,12 @@ func New(sub fanout.Subscriber, log stream.Log, authorize AuthorizeFunc, cfg *Co
 	}
 	c.authorize = authorize
 	r := &Relay{cfg: c, life: newLifecycle(), clients: map[*client]struct{}{},
-		syncs: newSyncBudget(relaySyncRate), pool: newWritePool(), heartbeats: heartbeats(c.PingInterval / 2)}
+		syncs: newSyncBudget(relaySyncRate), pool: socket.NewWritePool(), heartbeats: heartbeats(c.PingInterval / 2)}
 	if r.gate, err = gate.New(c.Authenticate, c.Sessions, c.MaxClients); err != nil {
 		return nil, err
 	}
 	r.backlog = newBacklog(&r.cfg)
+	r.pool.Waited = r.backlog.turns.Observe
 	r.shares = shares{cfg: &r.cfg, all: map[string]*share{}}
 	repairs := &repairer{sub: sub, log: log, life: r.life, cfg: &r.cfg, count: &r.count,
 		tasks: make(chan struct{}, tasksPerSlot*c.MaxRepairs), slots: make(chan struct{}, c.MaxRepairs)}
@@ -199,7 +201,10 @@ func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	clients := len(r.clients)
 	r.mu.Unlock()
-	return r.count.stats(clients, r.hubs.len())
+	turns := r.backlog.turns.Stats(time.Now())
+	s := r.count.stats(clients, r.hubs.len())
+	s.Late, s.Delay = turns.Late, turns.Delay
+	return s
 }
 
 // EndActor closes the connections of an actor with status 4004 and returns how many. It does not keep the actor out:

@@ -1,6 +1,9 @@
 package relay
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Stats is what a Relay holds now and has done since it was made. The values are read one after
 // another, so that they may be a few events apart.
@@ -16,8 +19,11 @@ type ClientStats struct {
 	Tiles         int // tiles watched now
 	Subscriptions int // tiles watched now, each client counted
 
+	Late  uint64        // half seconds in which each frame, or each Sync, waited for more than 50 ms
+	Delay time.Duration // the least that any of those waited in the last half second
+
 	Connected   uint64 // connections admitted
-	Refused     uint64 // connections refused: authorization, origin, limits, not running
+	Refused     uint64 // connections refused: authorization, origin, limits, overload, not running
 	SlowDrops   uint64 // times a tile fell behind for a client because its queue was full
 	SlowCloses  uint64 // clients closed because they were too slow for too long
 	IdleCloses  uint64 // clients closed because they did not answer pings

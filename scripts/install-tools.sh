@@ -11,11 +11,14 @@ set -euo pipefail
 dynoxide_version=1.2.1
 # Of the package as published; npm's own check would only compare the download with the registry's word.
 dynoxide_sha512=b011ea97127d00d90b96e1646117dde6bf18d00a457b0e0584eae5860440803e17cc4a053ae904a359ee053435fa34eda1fab09f83564369344e7e663538e052
+typescript_version=5.9.3
+typescript_sha512=8e5d6f6733c38a72ebf5e52ddc9feded5e8580d130f508ef04f772b33f4a7d00c3e357d0ac2d98e2f290762694a454f86d795bd511e12e9a7cc2d9ba3394e04b
 lint_version=2.15.0
 
 cache=${XDG_CACHE_HOME:-${HOME:?is not set}/.cache}/tilefence
 dynoxide_dir=$cache/dynoxide-$dynoxide_version
 dynoxide=$dynoxide_dir/package/dynoxide
+typescript_dir=$cache/typescript-$typescript_version
 lint=$cache/bin/golangci-lint
 
 say() { printf '%-14s %s\n' "$1" "$2"; }
@@ -107,6 +110,9 @@ install_packages() {
 	case " ${packages[*]} " in *' prometheus '*)
 		if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable prometheus || true; fi ;;
 	esac
+	case " ${packages[*]} " in *' pgbouncer '*)
+		if [ -d /run/systemd/system ]; then as_root systemctl --quiet disable pgbouncer || true; fi ;;
+	esac
 	say packages "installed ${packages[*]}"
 }
 
@@ -129,6 +135,8 @@ missing_packages() {
 	postgres_server >/dev/null || echo postgresql
 	if wanted_etcd; then echo etcd-server; fi
 	if wanted_promtool; then echo prometheus; fi
+	[ -x /usr/sbin/pgbouncer ] || have pgbouncer || echo pgbouncer # a pooler before PostgreSQL
+	if ! have mcs || ! have mono; then echo mono-mcs; fi # tests the client in C#
 	have ip || echo iproute2 # parts hosts in the robustness campaign
 	if ! dynoxide_server >/dev/null && ! have npm; then echo npm; echo ca-certificates; fi
 }
@@ -138,20 +146,25 @@ install_dynoxide() {
 		fail "no DynamoDB-compatible server is pinned for $(uname -sm);" \
 			"build dynoxide $dynoxide_version and set TILEFENCE_DYNOXIDE to it"
 	say dynoxide "fetching $dynoxide_version ..."
+	fetch_npm "@dynoxide/linux-x64@$dynoxide_version" "$dynoxide_sha512" "$dynoxide_dir"
+	chmod 755 "$dynoxide_dir/package/dynoxide"
+}
+
+# fetch_npm unpacks a package of npm, as published, into a directory of its own.
+fetch_npm() { # package, checksum, directory
 	local work tarball
 	mkdir -p "$cache"
 	work=$(mktemp -d "$cache/fetch-XXXXXX")
 	undo+=("rm -rf '$work'")
-	(cd "$work" && npm pack --silent "@dynoxide/linux-x64@$dynoxide_version" </dev/null >/dev/null) ||
-		fail 'npm could not fetch dynoxide'
-	tarball=$work/dynoxide-linux-x64-$dynoxide_version.tgz
-	printf '%s  %s\n' "$dynoxide_sha512" "$tarball" | sha512sum --check --status ||
-		fail "dynoxide $dynoxide_version is not what was published: its checksum differs"
+	(cd "$work" && npm pack --silent "$1" </dev/null >/dev/null) || fail "npm could not fetch $1"
+	tarball=$(echo "$work"/*.tgz)
+	printf '%s  %s\n' "$2" "$tarball" | sha512sum --check --status ||
+		fail "$1 is not what was published: its checksum differs"
 	mkdir "$work/unpacked"
 	tar -xzf "$tarball" -C "$work/unpacked" --no-same-owner
-	chmod 755 "$work/unpacked" "$work/unpacked/package/dynoxide"
-	rm -rf "$dynoxide_dir"
-	mv -T "$work/unpacked" "$dynoxide_dir"
+	chmod 755 "$work/unpacked"
+	rm -rf "$3"
+	mv -T "$work/unpacked" "$3"
 }
 
 lint_is_current() { "$lint" version 2>/dev/null | grep -Eq "version v?${lint_version//./\\.} "; }
@@ -182,6 +195,12 @@ say promtool "$(command -v promtool || echo 'none: the alert rules are not check
 
 dynoxide_server >/dev/null || install_dynoxide
 say dynoxide "$(dynoxide_server)"
+
+# The declarations of relayjs are checked by TypeScript. Where there is no npm, the test that does so is skipped.
+if have npm && ! [ -e "$typescript_dir" ]; then
+	fetch_npm "typescript@$typescript_version" "$typescript_sha512" "$typescript_dir"
+fi
+say typescript "$([ -e "$typescript_dir" ] && echo "$typescript_dir" || echo 'none: the declarations are not checked')"
 
 lint_is_current || install_lint
 say golangci-lint "$lint"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole check: formatting, lint with vet, and the tests that do something else where there is no server, then every
-# test with the race detector against real servers. What runs inside Redis is also tested, briefly, inside Valkey.
+# test with the race detector against real servers. What runs inside Redis is also tested inside Valkey.
 # A failed check does not keep the tests from running; the summary names everything that failed.
 # Arguments are passed on to go test, in front of the packages: scripts/test.sh -run Failover
 set -uo pipefail
@@ -54,16 +54,19 @@ serverless() {
 		"${gotest[@]}" -p $((3 * $(nproc))) -timeout 20m $packages 2>&1) || { grep -v '^ok' <<<"$out"; return 1; }
 }
 
-# The linter vets all of this module. The peers are a module of their own, which it does not see.
-vet() { (cd internal/benchmark/peers && go vet ./...); }
+# The linter vets all of this module. The peers and the manifests are modules of their own, which it does not see.
+vet() { (cd internal/benchmark/peers && go vet ./...) && (cd deploy/kubernetes && go vet ./...); }
+
+manifests() { (cd deploy/kubernetes && go test -count=1 -vet=off ./...); }
 
 checks() {
 	failed=()
 	check gofmt formatted
 	check vet vet
+	check manifests manifests
 	check lint "$lint" run --allow-parallel-runners ./...
 	check serverless serverless
-	check valkey scripts/engines.sh -short valkey-8.0
+	check valkey scripts/engines.sh -skip valkey-9.1
 	go build -buildvcs=false -o bin/tilectl ./examples/tilectl || exit 1
 	# In place of this shell, so that a signal from make arrives where the servers are stopped.
 	TILEFENCE_FAILED_CHECKS="${failed[*]}" exec bin/tilectl dev -parts all -memory -nosync -- "$0" --with-servers "$@"

@@ -18,7 +18,7 @@ import (
 
 // stores are embedded back ends.
 type stores struct {
-	authority *memfence.Authority
+	authority fence.Authority
 	store     *memfence.Store
 	seams     Seams
 }

@@ -2,15 +2,14 @@ package tile
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/retry"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // border is where an owner's loop and the tile's neighbours meet. A tile speaks only of a state that cannot be undone:
@@ -24,24 +23,18 @@ type border struct {
 	life       context.Context    // of the processor
 	ctx        context.Context    // of the owner under one epoch
 	stop       context.CancelFunc // ends ctx; nil: there is no owner
-	spoken     transfer.State     // the stable one
-	changed    chan struct{}      // closed when spoken changes, or the owner ends
-	unstable   []unstable         // committed since, oldest first
+	speech     transfer.Speech
+	changed    chan struct{} // closed when what is stable changes, or the owner ends
 	confirming bool
 
-	presented map[fence.TileID]*Presentation // what waits for a tick; see keep
-	waiting   atomic.Int32                   // how many those are
-	bytes     int                            // of their payloads
-	neighbors map[fence.TileID]*neighbor     // that something was presented to
-	inputs    Inputs                         // of the rules, the loop's
-	turn      int                            // whose arrivals come first at the next tick
-	retried   map[stream.TransferID]bool     // those parked with which the rules of this owner fail; the loop's
-}
-
-// unstable is the tile's part of its channels after a batch that may still be lost.
-type unstable struct {
-	at fence.Position
-	transfer.State
+	presented map[fence.TileID]transfer.Presented // what waits for a tick; see keep
+	waiting   atomic.Int32                        // how many those are
+	bytes     int                                 // of their payloads
+	neighbors map[fence.TileID]*neighbor          // that something was presented to
+	inputs    Inputs                              // of the rules, the loop's
+	sight     *lookout
+	turn      int                        // whose arrivals come first at the next tick
+	retried   map[stream.TransferID]bool // those parked with which the rules of this owner fail; the loop's
 }
 
 // Bounds of a border.
@@ -57,27 +50,31 @@ const (
 
 func newBorder(c *base) *border {
 	b := &border{base: c, life: context.Background(), changed: make(chan struct{}),
-		presented: map[fence.TileID]*Presentation{}, neighbors: map[fence.TileID]*neighbor{}}
-	b.inputs.Room = b.room
+		presented: map[fence.TileID]transfer.Presented{}, neighbors: map[fence.TileID]*neighbor{},
+		sight: &lookout{base: c}}
+	b.inputs.Room, b.inputs.Rim = b.room, b.sight.rim
 	return b
 }
 
 // begin begins with an owner's history, which is stable: every replica has confirmed it, and it is the journal's base.
 func (b *border) begin() {
+	b.sight.begin()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stop != nil {
 		b.stop()
 	}
 	b.ctx, b.stop = context.WithCancel(b.life)
-	b.unstable, b.confirming = nil, false
+	b.confirming = false
 	b.retried = map[stream.TransferID]bool{}
 	b.neighbors = map[fence.TileID]*neighbor{} // what they have answered another owner, or this one before, comes again
-	b.speakOf(b.history.Transfers)
+	b.speech.Begin(b.history.Transfers, b.journals(), b.writesThrough())
+	b.said()
 }
 
 // end ends it with the owner.
 func (b *border) end() {
+	b.sight.end()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.stop != nil {
@@ -96,20 +93,14 @@ func (b *border) end() {
 func (b *border) committed(batch *stream.Batch, at fence.Position, confirmed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	crosses := len(batch.Departures)+len(batch.Decisions)+len(batch.Settlements) > 0
-	switch {
-	case confirmed && !b.journals(), b.writesThrough() && crosses:
-		b.unstable = nil
-		b.speakOf(b.history.Transfers)
-	case crosses:
-		b.unstable = append(b.unstable, unstable{at, b.history.Transfers})
-		b.ask()
+	if b.speech.Committed(batch, at, b.history.Transfers, confirmed) {
+		b.said()
 	}
+	b.ask()
 }
 
-// speakOf makes a state the one that is spoken of. b.mu is held.
-func (b *border) speakOf(s transfer.State) {
-	b.spoken = s
+// said has what has become stable be spoken of. b.mu is held.
+func (b *border) said() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	b.speak()
@@ -117,7 +108,7 @@ func (b *border) speakOf(s transfer.State) {
 
 // ask asks the replicas for what they have not confirmed, one question after the other. b.mu is held.
 func (b *border) ask() {
-	if b.confirming || b.stop == nil || b.journals() {
+	if _, asks := b.speech.Asks(); !asks || b.confirming || b.stop == nil {
 		return
 	}
 	b.confirming = true
@@ -125,12 +116,12 @@ func (b *border) ask() {
 	b.beside.Go(func() {
 		for {
 			b.mu.Lock()
-			if ctx.Err() != nil || len(b.unstable) == 0 {
+			at, asks := b.speech.Asks()
+			if ctx.Err() != nil || !asks {
 				b.confirming = b.confirming && b.ctx != ctx
 				b.mu.Unlock()
 				return
 			}
-			at := b.unstable[len(b.unstable)-1].at
 			b.mu.Unlock()
 			if err := b.seams.Store.Confirm(ctx, b.tile, at); err != nil {
 				b.cfg.Logger.Debug("what crosses the border is not confirmed yet", "at", at, "error", err)
@@ -139,31 +130,28 @@ func (b *border) ask() {
 				}
 			} else {
 				b.inbox.confirm(at)
-				b.stable(at)
+				b.mu.Lock()
+				if b.speech.Confirmed(at) {
+					b.said()
+				}
+				b.mu.Unlock()
 			}
 		}
 	})
 }
 
-// stable notes that a history is stable up to a position, if it is this one.
-func (b *border) stable(at fence.Position) {
+// journaled notes that the journal has the history up to a position, if it is this one.
+func (b *border) journaled(at fence.Position) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n := 0
-	for n < len(b.unstable) && b.unstable[n].at.Epoch == at.Epoch && b.unstable[n].at.Seq <= at.Seq {
-		n++
+	if b.speech.Journaled(at) {
+		b.said()
 	}
-	if n == 0 {
-		return
-	}
-	state := b.unstable[n-1].State
-	b.unstable = slices.Delete(b.unstable, 0, n)
-	b.speakOf(state)
 }
 
 // present is TileProcessor.Present.
 func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
-	if p.Durable != b.journals() && !b.cfg.MixedBorders {
+	if !transfer.Admits(p.Durable, b.journals(), b.cfg.MixedBorders) {
 		return Answer{}, &fence.ArgumentError{Field: "Durable", Value: p.Durable,
 			Want: "a tile whose durability is of the same kind as " + b.cfg.Durability.String() +
 				", or tile.Config.MixedBorders here"}
@@ -178,7 +166,7 @@ func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
 			return Answer{}, err
 		}
 		b.mu.Lock()
-		c, changed, serves := b.spoken.With(p.From), b.changed, b.stop != nil
+		c, changed, serves := b.speech.Stable.With(p.From), b.changed, b.stop != nil
 		b.mu.Unlock()
 		if !serves {
 			return Answer{}, ErrOverloaded
@@ -198,102 +186,57 @@ func (b *border) present(ctx context.Context, p *Presentation) (Answer, error) {
 // keep keeps a presentation for the next tick. Of two of one tile the one that goes further counts. ErrOverloaded if
 // too much waits.
 func (b *border) keep(p *Presentation) error {
-	size := 0
-	for i := range p.Transfers {
-		size += p.Transfers[i].Size()
-	}
+	shown := transfer.Presented{After: p.After, Settled: p.Settled, Transfers: p.Transfers}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old := b.presented[p.From]
-	switch {
-	case b.stop == nil:
+	if b.stop == nil {
 		return nil // present says why
-	case old == nil:
-		if len(b.presented) >= mostPresented || b.bytes+size > mostPresentedBytes {
-			return ErrOverloaded
-		}
-		b.presented[p.From] = p
+	}
+	size := shown.Size()
+	old, known := b.presented[p.From]
+	if known {
+		shown = shown.Over(&old)
+		size = shown.Size() - old.Size()
+	}
+	if size > 0 && b.bytes+size > mostPresentedBytes || !known && len(b.presented) >= mostPresented {
+		return ErrOverloaded
+	}
+	if !known {
 		b.waiting.Add(1)
-		b.bytes += size
-	case further(p, old):
-		for i := range old.Transfers {
-			size -= old.Transfers[i].Size()
-		}
-		if b.bytes+size > mostPresentedBytes {
-			return ErrOverloaded
-		}
-		b.presented[p.From] = p
-		b.bytes += size
 	}
-	if old != nil && old.Settled.Compare(p.Settled) > 0 {
-		settled := *b.presented[p.From]
-		settled.Settled = old.Settled
-		b.presented[p.From] = &settled
-	}
+	b.presented[p.From] = shown
+	b.bytes += size
 	return nil
 }
 
 // nothing is the offer of a quiet border.
-var nothing offer
+var nothing transfer.Offer
 
 // offer is what the next tick decides about.
-func (b *border) offer() *offer {
+func (b *border) offer() *transfer.Offer {
 	h := &b.history.Transfers
 	if b.waiting.Load() == 0 && h.UnderWay() == 0 {
 		return &nothing
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f := &offer{forgets: map[fence.TileID]stream.TransferID{}}
-	var from []fence.TileID
-	fresh := map[fence.TileID][]stream.Transfer{}
-	for peer, p := range b.presented {
-		c := h.With(peer)
-		if id := c.Forgets(p.Settled); !id.IsZero() {
-			f.forgets[peer] = id
+	b.turn++
+	f, idle := h.Offer(b.presented, func(peer fence.TileID) *transfer.Peer {
+		if n := b.neighbors[peer]; n != nil {
+			return &n.Peer
 		}
-		if all, _ := c.Fresh(p.After, p.Transfers); len(all) > 0 {
-			fresh[peer] = all
-			from = append(from, peer)
-		} else if f.forgets[peer].IsZero() {
-			b.drop(peer)
-		}
+		return nil
+	}, b.retried, b.turn)
+	for _, peer := range idle {
+		b.drop(peer)
 	}
-	slices.Sort(from)
-	f.arrivals = b.interleave(from, fresh)
-	for _, peer := range h.Peers() {
-		n := b.neighbors[peer]
-		if n == nil || n.answer == nil {
-			continue
-		}
-		upTo, returns := h.With(peer).Decided(n.answer.Mark, n.answer.Refused, mostReturns-len(f.returns))
-		if upTo.IsZero() {
-			continue
-		}
-		f.settles = append(f.settles, stream.Settlement{To: peer, UpTo: upTo})
-		for _, r := range returns {
-			f.returns = append(f.returns, back{Return: r})
-		}
-	}
-	b.again(f)
 	return f
 }
 
-// again offers what is parked, once to each owner: its rules may be others.
-func (b *border) again(f *offer) {
-	for _, peer := range b.history.Transfers.Peers() {
-		for _, r := range b.history.Transfers.With(peer).Parked {
-			if !b.retried[r.ID] && len(f.returns) < mostReturns {
-				f.returns = append(f.returns, back{Return: r, parked: true})
-			}
-		}
-	}
-}
-
 // offered notes with which of the parked ones the rules still fail.
-func (b *border) offered(f *offer) {
-	for i := range f.returns {
-		if r := &f.returns[i]; r.poison != "" {
+func (b *border) offered(f *transfer.Offer) {
+	for i := range f.Returns {
+		if r := &f.Returns[i]; r.Poison != "" {
 			b.retried[r.ID] = true
 		}
 	}
@@ -301,34 +244,34 @@ func (b *border) offered(f *offer) {
 
 // drop forgets what a tile has presented: it is decided. b.mu is held.
 func (b *border) drop(peer fence.TileID) {
-	for i := range b.presented[peer].Transfers {
-		b.bytes -= b.presented[peer].Transfers[i].Size()
-	}
+	p := b.presented[peer]
+	b.bytes -= p.Size()
 	delete(b.presented, peer)
 	b.waiting.Add(-1)
 }
 
-// interleave takes one transfer of each tile after the other, so that none makes the others wait. b.mu is held.
-func (b *border) interleave(from []fence.TileID, fresh map[fence.TileID][]stream.Transfer) (all []arrival) {
-	if len(from) == 0 {
-		return nil
-	}
-	b.turn = (b.turn + 1) % len(from)
-	from = append(from[b.turn:len(from):len(from)], from[:b.turn]...)
-	for left := arrivalsBytes; len(from) > 0; {
-		rest := from[:0:0]
-		for _, peer := range from {
-			t := fresh[peer][0]
-			if len(all) > 0 && (len(all) >= mostArrivals || t.Size() > left) {
-				return all
-			}
-			left -= t.Size()
-			all = append(all, arrival{Arrival: Arrival{Transfer: t, From: peer}})
-			if fresh[peer] = fresh[peer][1:]; len(fresh[peer]) > 0 {
-				rest = append(rest, peer)
-			}
+// inputs are what the rules are asked about of an offer.
+func inputs(f *transfer.Offer, in *Inputs) {
+	for i := range f.Arrivals {
+		if a := &f.Arrivals[i]; a.Poison == "" {
+			in.Arrivals = append(in.Arrivals, Arrival{Transfer: a.Transfer, From: a.From})
 		}
-		from = rest
 	}
-	return all
+	for i := range f.Returns {
+		if r := &f.Returns[i]; r.Poison == "" {
+			in.Returns = append(in.Returns, r.Return)
+		}
+	}
+}
+
+// decided puts into a batch what the rules have said of the arrivals.
+func decided(f *transfer.Offer, d *Outputs, b *stream.Batch) (transfer.Crossed, error) {
+	var reasons []string
+	if n := len(d.Verdicts); n > 0 {
+		reasons = make([]string, n)
+	}
+	for i, v := range d.Verdicts {
+		reasons[i] = v.Refused
+	}
+	return f.Decide(reasons, b)
 }

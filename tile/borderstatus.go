@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
+	"github.com/tilefence/tilefence/internal/transfer"
 )
 
 // addTo adds what a channel has at a tick.
@@ -56,10 +56,7 @@ func (p *TileProcessor) Borders() (all []BorderStatus) {
 	if b.stop == nil {
 		return nil
 	}
-	state := b.spoken
-	if n := len(b.unstable); n > 0 {
-		state = b.unstable[n-1].State
-	}
+	state := b.speech.Latest()
 	peers := state.Peers()
 	for peer := range b.presented {
 		peers = append(peers, peer)
@@ -71,7 +68,7 @@ func (p *TileProcessor) Borders() (all []BorderStatus) {
 		addTo(&s, peer, c, now)
 		s.Peer, s.For = peer, time.Duration(s.Oldest)*b.cfg.TickInterval
 		noteClosed(&s, b.neighbors[peer])
-		if t := b.presented[peer]; t != nil {
+		if t, waits := b.presented[peer]; waits {
 			fresh, _ := c.Fresh(t.After, t.Transfers)
 			s.Waiting = len(fresh)
 		}

@@ -1,6 +1,7 @@
 package tile_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,4 +56,102 @@ func TestABorderThatIsClosedIsSeen(t *testing.T) {
 		assert.Equal(t, []tile.BorderStatus{{Peer: 2}}, s.owner(1).Borders())
 		s.drainAll()
 	})
+}
+
+// A border is closed as soon as the other tile has said that it takes nothing, and until it answers: also when what is
+// sent after that is lost.
+func TestABorderThatRefusesIsClosedAtOnce(t *testing.T) {
+	for _, refusal := range []error{&fence.ArgumentError{Field: "Durable", Want: "the other kind"},
+		&tile.QuarantinedError{Tile: 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSea(t)
+			var said atomic.Pointer[error]
+			said.Store(&refusal)
+			s.answers = func(tile.Presentation) error { return *said.Load() }
+			s.open(1, &port{}, tile.Config{})
+			s.open(2, &port{}, tile.Config{})
+			for _, name := range []string{"argo", "hope", "nina"} {
+				_, err := s.order(1, sailing{Born: name})
+				require.NoError(t, err)
+			}
+			leaves := func(name string) stream.Outcome {
+				o, err := s.order(1, sailing{Gone: name, To: 2})
+				require.NoError(t, err)
+				return o.Outcome
+			}
+			assert.Equal(t, stream.Applied, leaves("argo"), "nothing is known yet")
+			assert.Equal(t, stream.Fizzled, leaves("hope"), "a tick later, it is")
+			b := s.owner(1).Borders()
+			require.Len(t, b, 1)
+			assert.False(t, b[0].Closed.IsZero())
+			lost := errLost
+			said.Store(&lost)
+			time.Sleep(time.Second)
+			assert.Equal(t, stream.Fizzled, leaves("hope"))
+
+			require.NoError(t, s.owner(1).drain())
+			said.Store(&refusal)
+			s.open(1, &port{}, tile.Config{})
+			time.Sleep(500 * time.Millisecond)
+			assert.Equal(t, stream.Fizzled, leaves("hope"), "the next owner has asked")
+			said.Store(new(error))
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, stream.Applied, leaves("nina"))
+			time.Sleep(2 * time.Second)
+			assert.Equal(t, map[string][]fence.TileID{"argo": {2}, "hope": {1}, "nina": {2}}, s.census())
+			s.drainAll()
+		})
+	}
+}
+
+// What is under way from a tile that is quarantined waits in its history, also if the owner that comes then leaves an
+// event out, and so replaces the history.
+func TestWhatIsUnderWayFromAQuarantinedTileWaits(t *testing.T) {
+	for name, lifted := range map[string]bool{"released": false, "lifted": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSea(t)
+				s.open(1, &port{}, tile.Config{})
+				s.open(2, &port{}, tile.Config{})
+				s.loses(func() (bool, bool) { return true, false })
+				for _, ship := range []sailing{{Born: "argo"}, {Gone: "argo", To: 2}, {Born: "hope"}} {
+					_, err := s.order(1, ship)
+					require.NoError(t, err)
+				}
+				last, err := s.log.Last(t.Context(), 1)
+				require.NoError(t, err)
+				s.kill(1)
+				q := fence.Quarantine{At: fence.EventRef{Seq: last.Seq, Index: 1}, By: "1:1"}
+				set := func(expected fence.Epoch) fence.Grant {
+					contact, err := q.Contact()
+					require.NoError(t, err)
+					g, err := s.authority.Promote(t.Context(), fence.Claim{Tile: 1, Contact: contact,
+						ID: fence.NewClaimID(), Expected: expected})
+					require.NoError(t, err)
+					return g
+				}
+				g := set(last.Epoch)
+				s.loses(func() (bool, bool) { return false, false })
+				said := s.presented.Load()
+				refused := s.open(1, &port{}, tile.Config{})
+				<-refused.done
+				require.ErrorIs(t, refused.err, tile.ErrQuarantined)
+				time.Sleep(time.Minute)
+				assert.Equal(t, said, s.presented.Load())
+				assert.NotNil(t, s.owner(1).Status().Quarantine)
+				want := map[string][]fence.TileID{"argo": {2}, "hope": {1}}
+				if lifted {
+					q.Lifted, q.Skip = true, []fence.EventRef{q.At}
+					set(g.Epoch)
+					delete(want, "hope")
+				} else {
+					require.NoError(t, s.authority.Release(t.Context(), g))
+				}
+				s.open(1, &port{}, tile.Config{})
+				time.Sleep(10 * time.Second)
+				assert.Equal(t, want, s.census())
+				s.drainAll()
+			})
+		})
+	}
 }

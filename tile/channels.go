@@ -2,9 +2,9 @@ package tile
 
 import (
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // Channel is what a tile has committed of the entities that cross its border with another one.
@@ -47,10 +47,5 @@ func Unsettled(id fence.TileID, s *fence.Snapshot, tail []fence.Entry) (bool, er
 	if err != nil {
 		return false, err
 	}
-	for _, peer := range state.Peers() {
-		if len(state.With(peer).Outbox) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+	return !state.Rests(), nil
 }

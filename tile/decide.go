@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -14,6 +15,7 @@ func (o *tileOwner) resolve(subs []submission) (b *pendingBatch, took time.Durat
 	if o.stalled() {
 		b = o.quiet()
 	} else {
+		o.border.sight.look()
 		o.offered = o.border.offer()
 		b, left, took = o.decide(subs)
 		o.border.offered(o.offered)
@@ -78,10 +80,10 @@ func tooLong(err error) int {
 // if none is needed. If that fails, and without the intents too, the offer is at fault.
 func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch, error) {
 	b, err := o.try(subs, bad, o.offered)
-	if err == nil || o.offered.examined || o.offered.empty() {
+	if err == nil || o.offered.Examined || o.offered.Empty() {
 		return b, err
 	}
-	o.sift(func(f *offer) error {
+	o.sift(func(f *transfer.Offer) error {
 		_, err := o.try(nil, nil, f)
 		return err
 	})
@@ -89,7 +91,7 @@ func (o *tileOwner) attempt(subs []submission, bad map[int]bool) (*pendingBatch,
 }
 
 // try is attempt with an offer.
-func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pendingBatch, error) {
+func (o *tileOwner) try(subs []submission, bad map[int]bool, f *transfer.Offer) (*pendingBatch, error) {
 	in := &o.border.inputs
 	in.Intents, in.Arrivals, in.Returns = make([]Intent, 0, len(subs)-len(bad)), nil, nil
 	for i := range subs {
@@ -97,14 +99,14 @@ func (o *tileOwner) try(subs []submission, bad map[int]bool, f *offer) (*pending
 			in.Intents = append(in.Intents, subs[i].intent)
 		}
 	}
-	f.inputs(in)
+	inputs(f, in)
 	in.UnderWay = o.history.Transfers.UnderWay()
 	batch, d := &o.batch, &o.outputs
 	*batch, *d = stream.Batch{}, Outputs{}
 	if err := o.resolver.resolve(in, batch, d); err != nil {
 		return nil, err
 	}
-	crossed, err := f.decided(d, batch)
+	crossed, err := decided(f, d, batch)
 	if err == nil {
 		err = o.border.checkRoom(d.Departures)
 	}
@@ -173,37 +175,37 @@ func (o *tileOwner) culprits(subs []submission) (examined int, bad map[int]bool)
 // sift takes out of the offer what makes the rules fail by itself, or what does not fit into a batch. ask asks them
 // about an offer without any intent. It takes as long as a tick at most, and leaves what it has not examined for the
 // next one.
-func (o *tileOwner) sift(ask func(*offer) error) {
-	o.offered.examined = true
+func (o *tileOwner) sift(ask func(*transfer.Offer) error) {
+	o.offered.Examined = true
 	until := time.Now().Add(o.cfg.TickInterval)
 	for {
 		err := ask(o.offered)
-		switch n := o.offered.items(); {
+		switch n := o.offered.Items(); {
 		case err == nil, n == 0:
 			return
 		case !errors.Is(err, ErrRules):
-			o.offered = o.offered.first(n / 2)
+			o.offered = o.offered.First(n / 2)
 			continue
 		}
-		good, bad := 0, o.offered.items() // the first good ones pass, the first bad ones fail
+		good, bad := 0, o.offered.Items() // the first good ones pass, the first bad ones fail
 		for bad-good > 1 && time.Now().Before(until) {
 			middle := (good + bad) / 2
-			if failed := ask(o.offered.first(middle)); failed != nil {
+			if failed := ask(o.offered.First(middle)); failed != nil {
 				bad, err = middle, failed
 			} else {
 				good = middle
 			}
 		}
 		if bad-good > 1 {
-			o.offered = o.offered.first(good)
+			o.offered = o.offered.First(good)
 			return
 		}
-		if ask(o.offered.first(0)) != nil { // they fail without anything
-			o.offered = o.offered.first(0)
+		if ask(o.offered.First(0)) != nil { // they fail without anything
+			o.offered = o.offered.First(0)
 			return
 		}
 		o.resolveFailed(err, nil)
-		o.offered.blame(bad-1, "the rules fail with it")
+		o.offered.Blame(bad-1, "the rules fail with it")
 	}
 }
 

@@ -67,9 +67,9 @@
 //
 // # Concurrency
 //
-// A TileProcessor runs one goroutine, and others while a snapshot is being saved, or a checkpoint or a successor
-// is asked. Rules and Hooks are called from the first alone. Submit, Status, Inspect and Superseded may be called from
-// anywhere.
+// A TileProcessor runs one goroutine, and others while a snapshot is being saved, a checkpoint or a successor is asked,
+// or its rules look at other tiles. Rules and Hooks are called from the first alone. Submit, Status, Inspect and
+// Superseded may be called from anywhere.
 //
 // # Testing
 //
@@ -86,7 +86,8 @@
 //   - vocabulary: intent, takeover, rules (and their failures), durability, seams, state, hooks, config;
 //   - inbox, where other goroutines leave intents (queue) and calls, and read the status;
 //   - base (commits and journal), ownership (the authority);
-//   - border and neighbor, where entities come from other tiles and leave for them (offer: what a tick decides of it);
+//   - border and neighbor, where entities come from other tiles and leave for them, and sight, what the rules see of
+//     those tiles;
 //   - acquisition, the one way to become the owner, and what its refusals mean: install, quarantine, restore (from the
 //     stream, a checkpoint or memory), acquire (an epoch, a history from a source, an install);
 //   - the owner: pending (a batch until its outcome is known), heartbeat, snapshots, owner (forms and folds batches),
@@ -96,6 +97,7 @@
 //
 // Below them, and without a processor, stand internal/history (the game's state and the position where it ends, the
 // outcomes that are remembered, batches for re-appending), internal/durable (checkpoint and journal),
-// internal/transfer (what is under way between this tile and others), internal/watch (what a follower sees of the
-// owner), internal/turn (at which ticks each tile does what) and internal/retry.
+// internal/transfer (what is under way between this tile and others), internal/rim (what is read of the tiles that it
+// looks at), internal/watch (what a follower sees of the owner), internal/turn (at which ticks each tile does what) and
+// internal/retry.
 package tile

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -20,9 +21,9 @@ import (
 
 // shelf is a durable store of checkpoints and journals. Each process reaches it by a reach of its own, which can
 // fail.
-type shelf struct{ *memcheckpoint.Store }
+type shelf struct{ checkpoint.Backend }
 
-var _ tile.Journal = (*memcheckpoint.Store)(nil)
+var _ tile.Journal = checkpoint.Backend(nil)
 
 func newShelf() *shelf { return &shelf{memcheckpoint.New()} }
 
@@ -118,11 +119,11 @@ func (r *reach) call(ctx context.Context, op string, f func() error) error {
 }
 
 func (r *reach) Seal(ctx context.Context, id fence.TileID, e fence.Epoch) error {
-	return r.call(ctx, "seal", func() error { return r.Store.Seal(ctx, id, e) })
+	return r.call(ctx, "seal", func() error { return r.Backend.Seal(ctx, id, e) })
 }
 
 func (r *reach) Append(ctx context.Context, id fence.TileID, e fence.Entry) error {
-	err := r.call(ctx, "append", func() error { return r.Store.Append(ctx, id, e) })
+	err := r.call(ctx, "append", func() error { return r.Backend.Append(ctx, id, e) })
 	if r.forgives && errors.Is(err, fence.ErrUnknownOutcome) {
 		return nil
 	}
@@ -130,12 +131,12 @@ func (r *reach) Append(ctx context.Context, id fence.TileID, e fence.Entry) erro
 }
 
 func (r *reach) Tail(ctx context.Context, id fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
-	err = r.call(ctx, "tail", func() (err error) { tail, err = r.Store.Tail(ctx, id, after); return err })
+	err = r.call(ctx, "tail", func() (err error) { tail, err = r.Backend.Tail(ctx, id, after); return err })
 	return tail, err
 }
 
 func (r *reach) Base(ctx context.Context, id fence.TileID, s fence.Snapshot) error {
-	return r.call(ctx, "put", func() error { return r.Store.Base(ctx, id, s) })
+	return r.call(ctx, "put", func() error { return r.Backend.Base(ctx, id, s) })
 }
 
 func (r *reach) read(ctx context.Context, id fence.TileID) (s fence.Snapshot, found bool, err error) {

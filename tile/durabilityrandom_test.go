@@ -327,7 +327,7 @@ func (r *trial) restoreDurable() (name string, may reading) {
 		old.Seq, old.Chain = old.Seq+fence.Seq(r.rng.IntN(3)), old.Chain+1
 	}
 	require.NoError(r, restored.Put(r.Context(), testTile, old))
-	r.sh.Store = restored
+	r.sh.Backend = restored
 	r.play(1, time.Minute)
 	require.Empty(r, r.open, "%s: the tile stalls: %+v", name, r.owner.Status())
 	return name, may

@@ -24,6 +24,7 @@ import (
 	"github.com/tilefence/tilefence/fence/memfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/dynamolimits"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -37,7 +38,8 @@ type durableStore interface {
 // dynamoStore is a table of the test's own.
 func dynamoStore(t testing.TB) durableStore {
 	client := dynamodb.New(dynamodb.Options{Region: "local-1", BaseEndpoint: aws.String(stacktest.DynamoDB(t)),
-		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
+		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")},
+		dynamolimits.Check(func(err error) { t.Error(err) }))
 	store, err := dynamocheckpoint.New(client, stacktest.UniqueName(t), nil)
 	require.NoError(t, err)
 	require.NoError(t, store.EnsureTable(t.Context()))
@@ -55,7 +57,7 @@ func sqliteStore(t testing.TB) durableStore {
 func onRedis(t testing.TB) (tile.Seams, *redis.ClusterClient) {
 	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(t)...))
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	return tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: redisstream.New(store, client)}, client

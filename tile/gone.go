@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // Crossing says that an actor has left a tile, with an entity of whose departure it is the Actor. The zero value says
@@ -98,13 +98,13 @@ func (g *gone) committed(b *pendingBatch, at fence.Position, before *transfer.St
 		}
 	}
 	if f := b.offered; f != nil {
-		for i := range f.returns {
-			if r := &f.returns[i]; g.actors[r.Actor].id == r.ID {
+		for i := range f.Returns {
+			if r := &f.Returns[i]; g.actors[r.Actor].id == r.ID {
 				delete(g.actors, r.Actor)
 			}
 		}
-		for i := range f.arrivals[:b.crossed.arrivals] {
-			if a := &f.arrivals[i]; a.taken {
+		for i := range f.Arrivals[:b.crossed.Arrivals] {
+			if a := &f.Arrivals[i]; a.Taken {
 				delete(g.actors, a.Actor)
 			}
 		}

@@ -6,60 +6,48 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/retry"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // neighbor is what the owner knows of a tile that it presents departures to.
 type neighbor struct {
+	transfer.Peer
 	speaking bool      // a goroutine does
-	answer   *Answer   // the latest; nil: there was none
-	behind   int       // answers in a row that had less decided than what is settled
 	failing  time.Time // since when no attempt has had an answer; zero: the last one had
+	refuses  bool      // since then it has said that it takes nothing: it is quarantined, or of another kind
 
 	said      stream.TransferID  // up to which the presentation under way goes
 	interrupt context.CancelFunc // ends it, for one that goes further; nil: it may not be ended
 }
 
-// closed reports whether the tile has not answered for so long that nothing more may depart for it.
-func (n *neighbor) closed() bool { return !n.failing.IsZero() && time.Since(n.failing) > closedAfter }
+// closed reports whether nothing more may depart for the tile: it has not answered for so long, or it has refused to
+// take anything.
+func (n *neighbor) closed() bool {
+	return !n.failing.IsZero() && (n.refuses || time.Since(n.failing) > closedAfter)
+}
 
 // speak presents what is stable to the tiles that have not decided it, each by a goroutine of its own. b.mu is held.
 func (b *border) speak() {
 	if b.stop == nil || b.seams.Present == nil {
 		return
 	}
-	for _, peer := range b.spoken.Peers() {
+	for _, peer := range b.speech.Stable.Peers() {
 		n := b.neighbors[peer]
 		if n == nil {
 			n = &neighbor{}
 			b.neighbors[peer] = n
 		}
-		if !n.speaking && b.owes(peer, n) {
+		if c := b.speech.Stable.With(peer); !n.speaking && n.Owes(c) {
 			n.speaking = true
 			ctx := b.ctx
 			b.beside.Go(func() { b.speakTo(ctx, peer, n) })
-		} else if n.interrupt != nil && len(b.spoken.With(peer).Waiting(n.said, 0)) > 0 {
+		} else if n.interrupt != nil && len(c.Waiting(n.said, 0)) > 0 {
 			n.interrupt()
 			n.interrupt = nil
 		}
 	}
-}
-
-// owes reports whether there is something to say to a tile. b.mu is held.
-func (b *border) owes(peer fence.TileID, n *neighbor) bool {
-	c := b.spoken.With(peer)
-	unsettled := n.answer != nil && len(n.answer.Refused) > 0 && n.answer.Refused[0].ID.Compare(c.Settled) <= 0
-	return unsettled || len(c.Waiting(n.believed(c), 0)) > 0
-}
-
-// believed is up to where a tile has decided, as far as it is known.
-func (n *neighbor) believed(c *transfer.Channel) stream.TransferID {
-	if n.answer == nil {
-		return c.Settled
-	}
-	return n.answer.Mark
 }
 
 // speakTo presents to a tile until it has decided all, or the owner ends. A presentation that the tile has not decided
@@ -69,14 +57,15 @@ func (b *border) speakTo(ctx context.Context, peer fence.TileID, n *neighbor) {
 	gaveWay := false
 	for attempt := 0; ; {
 		b.mu.Lock()
-		if ctx.Err() != nil || !b.owes(peer, n) {
+		c := b.speech.Stable.With(peer)
+		if ctx.Err() != nil || !n.Owes(c) {
 			n.speaking = false
 			b.mu.Unlock()
 			return
 		}
-		c := b.spoken.With(peer)
-		p := Presentation{From: b.tile, To: peer, Durable: b.journals(), After: n.believed(c), Settled: c.Settled}
-		p.Transfers = c.Waiting(p.After, presentBytes)
+		shown := n.Presents(c, presentBytes)
+		p := Presentation{From: b.tile, To: peer, Durable: b.journals(), After: shown.After, Settled: shown.Settled,
+			Transfers: shown.Transfers}
 		limited, cancel := context.WithTimeout(ctx, presentTimeout)
 		mayGiveWay := false
 		if last := len(p.Transfers) - 1; last >= 0 && !gaveWay {
@@ -116,24 +105,18 @@ func (b *border) heard(peer fence.TileID, n *neighbor, a Answer, err error) {
 		if n.failing.IsZero() {
 			n.failing = time.Now()
 		}
+		n.refuses = n.refuses || errors.Is(err, fence.ErrInvalidArgument) || errors.Is(err, ErrQuarantined)
 		if errors.Is(err, fence.ErrInvalidArgument) {
 			b.reminder.Error("a tile does not take what departs for it: it waits here", "peer", peer, "error", err)
 		}
 		return
 	}
-	n.answer, n.failing = &a, time.Time{}
-	settled := b.spoken.With(peer).Settled
-	if a.Mark.Compare(settled) >= 0 {
-		n.behind = 0
-	} else if n.behind++; n.behind == behindBefore {
+	n.failing, n.refuses = time.Time{}, false
+	if c := b.speech.Stable.With(peer); n.Hears(a.Mark, a.Refused, c) {
 		b.cfg.Logger.Error("a tile has forgotten what it had taken from this one: was it put back to an older state? "+
-			"what it had taken since is lost or in two places", "peer", peer, "decided", a.Mark, "settled", settled)
+			"what it had taken since is lost or in two places", "peer", peer, "decided", a.Mark, "settled", c.Settled)
 	}
 }
-
-// behindBefore is how many answers in a row must have forgotten something before that is reported: an earlier owner may
-// have answered.
-const behindBefore = 3
 
 // room is Inputs.Room.
 func (b *border) room(to fence.TileID, bytes int) int {

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // Rules that have asked for room are not at fault when the other tile stops answering before they are done.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/turn"
@@ -36,12 +37,13 @@ type tileOwner struct {
 	resolver  resolver
 	border    *border
 	gone      gone
-	offered   *offer       // what the tick decides about beside its intents
-	batch     stream.Batch // what the rules have said last
+	offered   *transfer.Offer // what the tick decides about beside its intents
+	batch     stream.Batch    // what the rules have said last
 	outputs   Outputs
 	portion   portion
 	played    time.Time // when the rules were last asked about a tick that came to pass; zero: no tick was played yet
 	dilation  dilation
+	work      work
 
 	confirm   bool // the next commit must be confirmed by every replica
 	confirmed bool // the last one was
@@ -265,6 +267,7 @@ func (o *tileOwner) fold(ctx context.Context, at fence.Position) error {
 	if b.commit.Refresh() { // what is not in the stream must not be in the state: others fold only the stream
 		return nil
 	}
+	defer o.work.since(time.Now())
 	refresh := o.next()
 	refresh.Prev = at
 	o.heartbeat.begin(ctx, refresh, "Apply", nil)

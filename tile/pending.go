@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile/internal/history"
 	"github.com/tilefence/tilefence/tile/internal/retry"
@@ -20,8 +21,8 @@ type pendingBatch struct {
 	submissions []submission
 	outcomes    []stream.Outcome // per submission
 	why         []string         // of the first of them; see Outputs.Why
-	crossed     crossed          // the tile's border
-	offered     *offer           // what it decides beside the submissions; nil: nothing
+	crossed     transfer.Crossed // the tile's border
+	offered     *transfer.Offer  // what it decides beside the submissions; nil: nothing
 	formed      time.Time
 	asked       bool          // the rules have decided it
 	resolve     time.Duration // in the game's rules, before
@@ -145,14 +146,14 @@ func (b *pendingBatch) info(at fence.Position, class Durability) CommitInfo {
 	for j := range b.batch.Decisions {
 		i.Refused += len(b.batch.Decisions[j].Refused)
 	}
-	if b.crossed.arrivals > 0 {
-		for j := range b.offered.arrivals {
-			if a := &b.offered.arrivals[j]; a.taken && a.Actor != "" {
+	if b.crossed.Arrivals > 0 {
+		for j := range b.offered.Arrivals {
+			if a := &b.offered.Arrivals[j]; a.Taken && a.Actor != "" {
 				i.Arrived = append(i.Arrived, ArrivalInfo{a.Actor, a.From, a.ID})
 			}
 		}
 	}
-	i.Arrivals, i.Returns, i.Parked = b.crossed.arrivals-i.Refused, b.crossed.returns, b.crossed.parked
+	i.Arrivals, i.Returns, i.Parked = b.crossed.Arrivals-i.Refused, b.crossed.Returns, b.crossed.Parked
 	if n := len(b.batch.Resolutions); n > 0 {
 		i.Actions = make([]ActionInfo, 0, n)
 		for j := range b.submissions {

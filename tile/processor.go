@@ -8,6 +8,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/sampled"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/tile/internal/history"
 )
 
@@ -42,6 +43,9 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 	case rules == nil:
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "the game's rules"}
 	}
+	if seams.Rims == nil {
+		seams.Rims = NewRims(seams.Log)
+	}
 	c.Logger = c.Logger.With("tile", id)
 	guard := &guarded{rules: rules, tile: id}
 	guard.travels, _ = rules.(TransferRules)
@@ -49,13 +53,13 @@ func New(id fence.TileID, contact string, seams Seams, rules Rules, cfg *Config)
 		inbox: newInbox(id, contact, &c), history: history.New(id, guard, c.rememberTicks(), c.MaxStreamBytes),
 		failures: sampled.Logger(c.Logger), reminder: sampled.Reminder(c.Logger)}
 	border := newBorder(all)
-	all.behind = &writeBehind{base: all, reached: border.stable}
+	all.behind = &writeBehind{base: all, reached: border.journaled}
 	all.replays = newReplayWatch(id, &c, all.inbox)
 	all.history.Watch, all.history.Actions.Interval = all.replays, c.TickInterval
 	right := &ownership{base: all}
 	acquire := &acquisition{base: all, ownership: right, durable: newDurable(id, &seams, &c)}
 	owner := &tileOwner{base: all, ownership: right, acquisition: acquire, kept: history.Kept{Limit: c.KeepBytes},
-		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: border, offered: &offer{},
+		heartbeat: newHeartbeat(all), resolver: resolver{base: all}, border: border, offered: &transfer.Offer{},
 		dilation:    dilation{base: all},
 		snapshots:   &snapshots{base: all, results: make(chan snapshotResult, 1)},
 		recordCheck: &recordCheck{base: all, ownership: right, answers: make(chan looked, 1)}}

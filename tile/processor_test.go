@@ -27,9 +27,12 @@ type world struct {
 	t         *testing.T
 	store     *memfence.Store
 	log       *memstream.Log
-	authority *memfence.Authority
+	authority *current
 	more      tile.Seams // Checkpoint, Journal and Handover of the processors that begin from now on
 }
+
+// current is an authority that a test replaces while no processor uses it.
+type current struct{ fence.Authority }
 
 // with is the world for processors that have more seams.
 func (w *world) with(more tile.Seams) *world {
@@ -47,7 +50,7 @@ func (w *world) seams() tile.Seams {
 
 func newWorld(t *testing.T) *world {
 	s := memfence.New()
-	return &world{t: t, store: s, log: memstream.New(s), authority: memfence.NewAuthority()}
+	return &world{t: t, store: s, log: memstream.New(s), authority: &current{memfence.NewAuthority()}}
 }
 
 // runner is one processor under Run.

@@ -63,7 +63,7 @@ func TestAnOwnerGoesAboveAClaimThatWasNotTakenUp(t *testing.T) {
 		"released": {func(w *world) {
 			require.NoError(w.t, w.authority.Release(w.t.Context(), w.grant("gone:1")))
 		}, 3},
-		"forgotten": {func(w *world) { *w.authority = *memfence.NewAuthority() }, 2},
+		"forgotten": {func(w *world) { w.authority.Authority = memfence.NewAuthority() }, 2},
 	} {
 		for _, class := range classes {
 			t.Run(fmt.Sprint(name, "/", class), func(t *testing.T) {

@@ -22,11 +22,11 @@ type restorable struct {
 	fence.Authority // nil: what processors do not call
 
 	mu    sync.Mutex
-	now   *memfence.Authority
+	now   fence.Authority
 	first *fence.Claim
 }
 
-func (r *restorable) current() *memfence.Authority {
+func (r *restorable) current() fence.Authority {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now
@@ -316,7 +316,7 @@ func TestATwinThatHasDiedCounts(t *testing.T) {
 			w.twin(t, 2, "two")
 			w.store.Update(testTile, func(m *memfence.State) { m.Owner = fence.Owner{} })
 		}
-		*w.authority = *memfence.NewAuthority()
+		w.authority.Authority = memfence.NewAuthority()
 		w.store.Update(testTile, func(m *memfence.State) { m.Owner = fence.Owner{} })
 		a.say(t, "z", "three")
 		require.NoError(t, a.drain())

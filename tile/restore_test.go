@@ -190,9 +190,9 @@ func TestEpochIsMintedAboveWhatAnybodyKnows(t *testing.T) {
 // An authority restored to before the tile, or to an earlier owner, knows no process that took the tile. The owner
 // mints above its own epoch and goes on.
 func TestOwnerThatItsAuthorityHasForgottenGoesOnUnderAHigherEpoch(t *testing.T) {
-	for name, older := range map[string]func(*testing.T, *memfence.Authority){
-		"never owned": func(*testing.T, *memfence.Authority) {},
-		"an earlier owner": func(t *testing.T, a *memfence.Authority) {
+	for name, older := range map[string]func(*testing.T, fence.Authority){
+		"never owned": func(*testing.T, fence.Authority) {},
+		"an earlier owner": func(t *testing.T, a fence.Authority) {
 			_, err := a.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: "z:1", ID: fence.NewClaimID()})
 			require.NoError(t, err)
 		},
@@ -205,7 +205,7 @@ func TestOwnerThatItsAuthorityHasForgottenGoesOnUnderAHigherEpoch(t *testing.T) 
 				a := w.process("b:1", tile.Config{})
 				a.say(t, "", "four")
 				require.EqualValues(t, 2, a.Status().Epoch)
-				*w.authority = *memfence.NewAuthority() //nolint:govet // no processor uses it at this moment
+				w.authority.Authority = memfence.NewAuthority()
 				older(t, w.authority)
 				a.say(t, "", "five")
 				assert.EqualValues(t, 2, a.Status().Epoch,

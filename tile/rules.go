@@ -76,6 +76,7 @@ var ErrHangs = errors.New("the call does not return")
 //	Resolve, with an intent     the tile goes on; the intent alone is Rejected, and that is committed
 //	Resolve, without one        the tile goes on; the tick has no events, and its intents wait
 //	Resolve, without an end      the intents of the tick are Rejected, and that is committed; the processor ends
+//	Sights, View                the tile goes on without what it looks at; a View begins again after 30 s
 //	Snapshot                    a tile that serves goes on; its stream grows until a snapshot succeeds
 //	Apply, Restore, without an  the processor ends if it serves or has claimed the tile, which is then quarantined; a
 //	end                         follower waits
@@ -86,7 +87,7 @@ var ErrHangs = errors.New("the call does not return")
 type RulesError struct {
 	Tile   fence.TileID
 	Tick   fence.Tick
-	Call   string  // the method of Rules, Inspect, or New for their constructor; Area counts as Resolve
+	Call   string  // the method of Rules, Inspect, New for their constructor, or View; Area counts as Resolve
 	Intent *Intent // of Resolve: the one without which it does not fail; nil: it fails without any
 	Err    error   // what was returned; of a panic, its value
 	Stack  []byte  // of a panic; nil otherwise
@@ -157,6 +158,12 @@ func panicSite() string {
 			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 	}
+}
+
+// call calls another method of the game's. Its error is a *RulesError.
+func (g *guarded) call(name string, f func() error) (err error) {
+	defer g.judge(name, &err)
+	return f()
 }
 
 // Restore is that of the rules.

@@ -33,6 +33,10 @@ type Seams struct {
 	// TileProcessor.Present has answered. Each call is bounded to 5 s, and repeated after an error. It may be called
 	// from several goroutines. Nil: nothing leaves the tile (Inputs.Room is 0).
 	Present func(ctx context.Context, p Presentation) (Answer, error)
+
+	// Rims reads what Sighted rules see of other tiles, for several processors together. tilehost.New makes one for
+	// its tiles. Nil: this one reads by itself.
+	Rims *Rims
 }
 
 // Journal keeps the batches of WriteThrough and WriteBehind tiles where they survive the coordination store, beside the

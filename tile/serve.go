@@ -75,6 +75,7 @@ func (o *tileOwner) serve(ctx context.Context) error {
 // tookSnapshot takes the result of a snapshot.
 func (o *tileOwner) tookSnapshot(ctx context.Context, r snapshotResult) error {
 	o.snapshots.done(r)
+	o.work.spent += r.info.Encode
 	return o.shownAbove(ctx, r.info.Trimmed)
 }
 

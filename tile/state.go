@@ -78,9 +78,15 @@ type Status struct {
 	UnderWay int
 	// Border is what crosses all of its borders together.
 	Border BorderStatus
+	// Sights is how many tiles an owner with Sighted rules looks at, StaleSights of how many its Rim is not fresh.
+	Sights, StaleSights int
+
 	Tick   fence.Tick // last tick played
 	Queued int        // intents waiting
 	Heat   float64    // events and outcomes a tick, weighted over about 20 ticks; also of a follower
+	// Work is how long a tick of an owner takes this process: its rules, its batch and its snapshot, without waiting
+	// for the store; weighted over about 20.
+	Work time.Duration
 	// Owner is, of a follower, the owner hash as last seen, kept when that expires. Of an owner that the store
 	// has refused, it is the successor that the store named, until the authority confirms or contradicts it.
 	Owner   fence.Owner

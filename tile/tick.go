@@ -26,7 +26,9 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 		o.border.inputs.Elapsed = max(0, began.Sub(o.played))
 	}
 	o.heartbeat.begin(ctx, o.next(), "Resolve", subs)
+	resolving := time.Now()
 	pending, resolve := o.resolve(subs)
+	o.work.since(resolving)
 	o.heartbeat.end()
 	info := TickInfo{Tile: o.tile, Tick: h.Tick, Late: max(0, began.Sub(due)), Resolve: resolve, Missed: missed}
 	if pending == nil {
@@ -40,6 +42,8 @@ func (o *tileOwner) play(ctx context.Context, due time.Time, missed int) error {
 			return err
 		}
 	}
+	spent := o.work.tick()
+	o.inbox.update(func(s *Status) { s.Work = spent })
 	info.Took, info.Pending = time.Since(began), o.pending != nil
 	if !info.Pending {
 		o.dilation.adapt(info.Took)

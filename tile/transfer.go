@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // Inputs are what a tick decides about.
@@ -33,6 +33,10 @@ type Inputs struct {
 	// Room is how many entities, of a payload of so many bytes each, may depart for a tile at this tick. It is 0 while
 	// as much is under way there as may be, or the tile does not answer: the border is closed.
 	Room func(to fence.TileID, bytes int) int
+
+	// Rim is what is seen of another tile, the same however often the tick is decided: see Sighted. It is nothing of
+	// tiles that the rules do not look at.
+	Rim func(of fence.TileID) Rim
 }
 
 // Arrival is an entity that another tile presents.
@@ -104,17 +108,6 @@ func (p *Presentation) Validate() error {
 		return &fence.ArgumentError{Field: "Transfers", Value: err.Error(), Want: "what follows After, in order"}
 	}
 	return nil
-}
-
-// further reports whether a presentation of a tile says more than another.
-func further(p, than *Presentation) bool {
-	last := func(p *Presentation) stream.TransferID {
-		if n := len(p.Transfers); n > 0 {
-			return p.Transfers[n-1].ID
-		}
-		return stream.TransferID{}
-	}
-	return last(p).Compare(last(than)) > 0 || last(p) == last(than) && p.Settled.Compare(than.Settled) >= 0
 }
 
 // Answer is what a tile tells another of the transfers that it was presented with.

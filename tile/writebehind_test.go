@@ -120,7 +120,7 @@ func TestARestoredDurableStoreGetsABaseBehind(t *testing.T) {
 		older := memcheckpoint.New()
 		require.NoError(t, older.Put(t.Context(), testTile, old))
 		synctest.Wait() // no append is under way
-		sh.Store = older
+		sh.Backend = older
 		a.words(t, "c", 2)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, a.Status().Position, sh.durableEnd())

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -143,7 +144,7 @@ func TestFollowersProbeDoesNotHideALostSeal(t *testing.T) {
 		a.resume()
 		older := memcheckpoint.New()
 		require.NoError(t, older.Put(t.Context(), testTile, old))
-		sh.Store = older
+		sh.Backend = older
 		time.Sleep(2 * time.Second) // the owner hash moves again
 		tails := f.reach.calls("tail")
 		close(look)
@@ -299,11 +300,11 @@ func TestZombieOwnerAcknowledgesNothingThatItsSuccessorMisses(t *testing.T) {
 // before the owner sealed the journal, or to one of the owner's own epoch, where only what the next batch follows
 // tells.
 func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
-	for name, restore := range map[string]func(*memcheckpoint.Store, fence.Snapshot) error{
-		"before its seal": func(st *memcheckpoint.Store, old fence.Snapshot) error {
+	for name, restore := range map[string]func(checkpoint.Backend, fence.Snapshot) error{
+		"before its seal": func(st checkpoint.Backend, old fence.Snapshot) error {
 			return st.Put(t.Context(), testTile, old)
 		},
-		"of the same epoch": func(st *memcheckpoint.Store, old fence.Snapshot) error {
+		"of the same epoch": func(st checkpoint.Backend, old fence.Snapshot) error {
 			return st.Base(t.Context(), testTile, old)
 		},
 	} {
@@ -317,7 +318,7 @@ func TestDurableStoreRestoredUnderALivingOwner(t *testing.T) {
 				require.Equal(t, a.Status().Epoch, old.Epoch)
 				older := memcheckpoint.New()
 				require.NoError(t, restore(older, old))
-				sh.Store = older
+				sh.Backend = older
 				all = append(all, a.words(t, "b", 3)...)
 				require.Equal(t, a.Status().Position, sh.durableEnd())
 				require.Equal(t, old.Epoch, a.Status().Epoch, "another base is enough")
@@ -347,7 +348,7 @@ func TestDurableStoreHasAnotherOwnersState(t *testing.T) {
 				theirs.Seq, theirs.Chain = theirs.Seq+ahead, theirs.Chain+1
 				foreign := memcheckpoint.New()
 				require.NoError(t, foreign.Put(t.Context(), testTile, theirs))
-				sh.Store = foreign
+				sh.Backend = foreign
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err := a.Submit(ctx, tile.Intent{Tile: testTile, ActionID: "b", Body: []byte("b")})
@@ -369,8 +370,8 @@ func TestDurableStoreAndAuthorityPutBack(t *testing.T) {
 		synctest.Wait()
 		older := memcheckpoint.New()
 		require.NoError(t, older.Put(t.Context(), testTile, sh.snapshot()))
-		sh.Store = older
-		*s.w.authority = *memfence.NewAuthority()
+		sh.Backend = older
+		s.w.authority.Authority = memfence.NewAuthority()
 		all = append(all, a.words(t, "b", 2)...)
 		require.Equal(t, a.Status().Position, sh.durableEnd())
 		require.Greater(t, a.Status().Epoch, fence.Epoch(1))
@@ -651,7 +652,7 @@ func forgotten(t *testing.T, s *shard, sh *shelf, cfg tile.Config, spoil func())
 	b.kill()
 	<-b.done
 	spoil()
-	*s.w.authority = *memfence.NewAuthority() //nolint:govet // no processor uses it at this moment
+	s.w.authority.Authority = memfence.NewAuthority()
 	_, err = s.w.authority.Claim(t.Context(), fence.Claim{Tile: testTile, Contact: record.Contact, ID: record.ID})
 	require.NoError(t, err)
 	a.resume()
@@ -700,7 +701,7 @@ func TestOwnerWaitsForTheAuthorityWhoSealedAfterIt(t *testing.T) {
 		a.reach.set(func(ctx context.Context, op string, applied bool) error {
 			if op == "seal" && !applied {
 				once.Do(func() {
-					assert.NoError(t, sh.Store.Seal(ctx, testTile, a.Status().Epoch+10))
+					assert.NoError(t, sh.Backend.Seal(ctx, testTile, a.Status().Epoch+10))
 					a.line.set(func(l *line) { l.authority = true })
 				})
 			}

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func memory(t *testing.T) *sqliteledger.Store {
 	t.Helper()
-	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(t.Context(), sqliteledger.Memory)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store

@@ -18,7 +18,7 @@ import (
 )
 
 // Credit implements admission.Store.
-func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
+func (s *store) Credit(ctx context.Context, c admission.Credit) error {
 	put := &types.Put{
 		TableName: s.table,
 		Item: merge(creditKey(c.ID), item{"owner": dynamotx.Text(c.Owner), "asset": dynamotx.Text(c.Asset),
@@ -57,7 +57,7 @@ func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
 }
 
 // Balance implements admission.Store.
-func (s *Store) Balance(ctx context.Context, owner, asset string) (got admission.Account, err error) {
+func (s *store) Balance(ctx context.Context, owner, asset string) (got admission.Account, err error) {
 	err = s.persist(ctx, call{op: "balance", id: owner}, func(ctx context.Context) error {
 		out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: s.table, Key: accountKey(owner, asset), ConsistentRead: ptr(true),
@@ -82,7 +82,7 @@ func shardOf(actionID string) string {
 }
 
 // Pending implements admission.Store. The index lags behind the table, usually by milliseconds.
-func (s *Store) Pending(ctx context.Context, from, before time.Time, limit int) ([]admission.PendingAction, error) {
+func (s *store) Pending(ctx context.Context, from, before time.Time, limit int) ([]admission.PendingAction, error) {
 	var all []admission.PendingAction
 	for shard := range uint32(openShards) {
 		err := s.persist(ctx, call{op: "pending"}, func(ctx context.Context) error {

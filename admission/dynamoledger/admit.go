@@ -15,7 +15,7 @@ import (
 // It takes one transaction if the account can pay, two if it cannot. Should the account become able to
 // pay between them, the second one finds out and the first is tried again; so an action is only rejected
 // at a moment at which it could not be paid for.
-func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.Artifact, err error) {
+func (s *store) Admit(ctx context.Context, a admission.Artifact) (got admission.Artifact, err error) {
 	err = s.persist(ctx, call{op: "admit", id: a.ActionID, writes: true}, func(ctx context.Context) error {
 		payer, err := s.spend(ctx, a, &got)
 		if err != nil || payer == nil {
@@ -28,7 +28,7 @@ func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.
 
 // spend puts the open artifact and takes the cost. got is the artifact the action has then. If the account
 // cannot pay, it is returned, and got is not set.
-func (s *Store) spend(ctx context.Context, a admission.Artifact, got *admission.Artifact) (*admission.Account, error) {
+func (s *store) spend(ctx context.Context, a admission.Artifact, got *admission.Artifact) (*admission.Account, error) {
 	reasons, err := dynamotx.Transact(ctx, s.client, token("spend", a.ActionID, string(a.AdmissionID)),
 		types.TransactWriteItem{Put: s.putArtifact(a)},
 		types.TransactWriteItem{Update: s.pay(a)},
@@ -48,7 +48,7 @@ func (s *Store) spend(ctx context.Context, a admission.Artifact, got *admission.
 }
 
 // reject puts a rejected artifact, provided that the account still cannot pay for the same reason.
-func (s *Store) reject(
+func (s *store) reject(
 	ctx context.Context, a admission.Artifact, payer admission.Account, got *admission.Artifact,
 ) error {
 	a.Outcome, a.Resolved = stream.Rejected, a.Admitted
@@ -74,7 +74,7 @@ func (s *Store) reject(
 	return errAgain
 }
 
-func (s *Store) putArtifact(a admission.Artifact) *types.Put {
+func (s *store) putArtifact(a admission.Artifact) *types.Put {
 	return &types.Put{
 		TableName:                           s.table,
 		Item:                                s.encodeArtifact(a),
@@ -85,7 +85,7 @@ func (s *Store) putArtifact(a admission.Artifact) *types.Put {
 }
 
 // pay takes the cost and starts the cooldown, on the condition that both are possible.
-func (s *Store) pay(a admission.Artifact) *types.Update {
+func (s *store) pay(a admission.Artifact) *types.Update {
 	u := &types.Update{
 		TableName: s.table,
 		Key:       accountKey(a.Actor, a.Asset),
@@ -112,7 +112,7 @@ func (s *Store) pay(a admission.Artifact) *types.Update {
 }
 
 // cannotPay is the opposite of pay's condition, narrowed to the artifact's reason.
-func (s *Store) cannotPay(a admission.Artifact) *types.ConditionCheck {
+func (s *store) cannotPay(a admission.Artifact) *types.ConditionCheck {
 	c := &types.ConditionCheck{TableName: s.table, Key: accountKey(a.Actor, a.Asset)}
 	switch {
 	case a.Reason == admission.ReasonBalance:

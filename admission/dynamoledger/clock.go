@@ -75,7 +75,7 @@ func (c *clock) now() (now time.Time, correction time.Duration, ok bool) {
 
 // Now implements admission.Store: the clock of DynamoDB, as the responses tell it, to about a second. It makes a
 // request only if there was none for a minute.
-func (s *Store) Now(ctx context.Context) (time.Time, error) {
+func (s *store) Now(ctx context.Context) (time.Time, error) {
 	now, _, ok := s.clock.now()
 	if ok {
 		return now, nil

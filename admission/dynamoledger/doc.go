@@ -44,7 +44,7 @@
 // # Failures
 //
 // Every reason of a cancelled transaction is looked at. Only a condition of ours that failed is an answer;
-// conflicts and throttling are retried with jittered backoff within the context and Config.MaxAttempts,
+// conflicts and throttling are retried with jittered backoff within the context, ten times at most,
 // and so is a request whose answer was lost, under the same client request token, which is derived from the
 // action and the call's admission ID. What is still unclear after that is fence.ErrUnknownOutcome. The Store
 // configures the SDK's retries itself, in place of the client's.

@@ -9,10 +9,16 @@ import (
 )
 
 // Mistime gives the store's process a clock that is wrong.
-func (s *Store) Mistime(by time.Duration) {
+func Mistime(s admission.Store, by time.Duration) {
 	steady := steady()
-	s.clock.local = func() time.Time { return steady().Add(by) }
+	s.(*store).clock.local = func() time.Time { return steady().Add(by) }
 }
 
 // DecodeRecord reads an item.
 func DecodeRecord(it map[string]types.AttributeValue) admission.Record { return decodeRecord(it) }
+
+// Attempts is the configuration with so many attempts of a request.
+func (c Config) Attempts(n int) Config {
+	c.attempts = n
+	return c
+}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +40,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 // flaw decides what happens to a request: nil passes it on. next sends it.
 type flaw func(target string, body []byte, next func() (*http.Response, error)) (*http.Response, error)
 
-func flawed(t testing.TB, table string, cfg dynamoledger.Config, f flaw) *dynamoledger.Store {
+func flawed(t testing.TB, table string, cfg dynamoledger.Config, f flaw) admission.Store {
 	t.Helper()
 	client := connect(t, func(rt http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request, body []byte) (*http.Response, error) {
@@ -168,7 +170,7 @@ func TestCancellationReasons(t *testing.T) {
 func TestGivesUpOnLastingConflict(t *testing.T) {
 	table := newTable(t)
 	var on atomic.Bool
-	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 3},
+	store := flawed(t, table, dynamoledger.Config{}.Attempts(3),
 		func(_ string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
 			if on.Load() {
 				return says(conflict)
@@ -261,7 +263,7 @@ func TestAnswersLostAfterCommit(t *testing.T) {
 func TestAnswerLostForGood(t *testing.T) {
 	table := newTable(t)
 	var on atomic.Bool
-	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 2},
+	store := flawed(t, table, dynamoledger.Config{}.Attempts(2),
 		func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
 			if on.Load() && target == "TransactWriteItems" {
 				return lost(next)
@@ -308,7 +310,7 @@ func TestCreditBetweenRefusalAndRecord(t *testing.T) {
 // TestFlakyService soaks a store whose every request may be lost, lose its answer, or be refused for a while.
 func TestFlakyService(t *testing.T) {
 	table := newTable(t)
-	store := flawed(t, table, dynamoledger.Config{MaxAttempts: 3},
+	store := flawed(t, table, dynamoledger.Config{}.Attempts(3),
 		func(target string, _ []byte, next func() (*http.Response, error)) (*http.Response, error) {
 			switch p := rand.IntN(100); {
 			case p < 6:
@@ -367,7 +369,6 @@ func TestNew(t *testing.T) {
 		cfg   dynamoledger.Config
 	}{
 		"no table":       {},
-		"attempts":       {table: "t", cfg: dynamoledger.Config{MaxAttempts: -1}},
 		"hasty deletion": {table: "t", cfg: dynamoledger.Config{Retention: time.Minute}},
 	} {
 		_, err := dynamoledger.New(client, c.table, &c.cfg)
@@ -375,5 +376,23 @@ func TestNew(t *testing.T) {
 	}
 	_, err := dynamoledger.New(nil, "t", nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	require.NoError(t, dynamoledger.CreateTable(t.Context(), client, newTable(t)), "a table that exists is left alone")
+	table := newTable(t)
+	require.NoError(t, dynamoledger.CreateTable(t.Context(), client, table), "a table that exists is left alone")
+	expiry := func(attribute string, on bool) {
+		_, err := client.UpdateTimeToLive(t.Context(), &dynamodb.UpdateTimeToLiveInput{TableName: &table,
+			TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: &attribute, Enabled: &on}})
+		require.NoError(t, err)
+	}
+	expiry("expires", false) // as a process leaves it that ended right after it had made the table
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { assert.NoError(t, dynamoledger.CreateTable(t.Context(), client, table)) })
+	}
+	wg.Wait()
+	is, err := client.DescribeTimeToLive(t.Context(), &dynamodb.DescribeTimeToLiveInput{TableName: &table})
+	require.NoError(t, err)
+	require.Equal(t, types.TimeToLiveStatusEnabled, is.TimeToLiveDescription.TimeToLiveStatus)
+	expiry("expires", false)
+	expiry("other", true)
+	require.ErrorIs(t, dynamoledger.CreateTable(t.Context(), client, table), fence.ErrSetting)
 }

@@ -59,7 +59,7 @@ func under(t *testing.T, table string, actors ...string) *policies {
 	return p
 }
 
-func (p *policies) store() *dynamoledger.Store {
+func (p *policies) store() admission.Store {
 	client := connect(p.t, func(next http.RoundTripper) http.RoundTripper {
 		p.RoundTripper = next
 		return p

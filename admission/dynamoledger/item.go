@@ -54,11 +54,11 @@ func token(parts ...string) *string {
 	return ptr(hex.EncodeToString(h.Sum(nil)[:16]))
 }
 
-func (s *Store) expires(at time.Time) types.AttributeValue {
+func (s *store) expires(at time.Time) types.AttributeValue {
 	return dynamotx.Number(at.Add(s.cfg.Retention).Unix() + 1)
 }
 
-func (s *Store) encodeArtifact(a admission.Artifact) item {
+func (s *store) encodeArtifact(a admission.Artifact) item {
 	it := merge(actionKey(a.ActionID), item{
 		"admission_id": dynamotx.Text(a.AdmissionID),
 		"fingerprint":  dynamotx.Binary(a.Fingerprint[:]),

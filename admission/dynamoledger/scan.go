@@ -16,7 +16,7 @@ import (
 
 // Scan implements admission.Store. It reads the whole table, in pages, and costs as much: an account may be seen as it
 // was before a spend whose artifact is seen.
-func (s *Store) Scan(ctx context.Context, visit func(admission.Record) error) error {
+func (s *store) Scan(ctx context.Context, visit func(admission.Record) error) error {
 	in := &dynamodb.ScanInput{TableName: s.table, ConsistentRead: ptr(true)}
 	for {
 		var out *dynamodb.ScanOutput

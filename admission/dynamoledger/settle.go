@@ -14,7 +14,7 @@ import (
 )
 
 // Lookup implements admission.Store.
-func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Artifact, err error) {
+func (s *store) Lookup(ctx context.Context, actionID string) (got admission.Artifact, err error) {
 	err = s.persist(ctx, call{op: "lookup", id: actionID}, func(ctx context.Context) error {
 		got, err = s.readArtifact(ctx, actionID)
 		return err
@@ -22,7 +22,7 @@ func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Arti
 	return got, err
 }
 
-func (s *Store) readArtifact(ctx context.Context, actionID string) (admission.Artifact, error) {
+func (s *store) readArtifact(ctx context.Context, actionID string) (admission.Artifact, error) {
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: s.table, Key: actionKey(actionID), ConsistentRead: ptr(true),
 	})
@@ -33,7 +33,7 @@ func (s *Store) readArtifact(ctx context.Context, actionID string) (admission.Ar
 }
 
 // Attempt implements admission.Store.
-func (s *Store) Attempt(
+func (s *store) Attempt(
 	ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time,
 ) (admission.Artifact, error) {
 	return s.update(ctx, "attempt", actionID, &dynamodb.UpdateItemInput{
@@ -47,7 +47,7 @@ func (s *Store) Attempt(
 }
 
 // Withdraw implements admission.Store.
-func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission.AttemptID) error {
+func (s *store) Withdraw(ctx context.Context, actionID string, attempt admission.AttemptID) error {
 	_, err := s.update(ctx, "withdraw", actionID, &dynamodb.UpdateItemInput{
 		UpdateExpression:          ptr("SET #attempts = #attempts - :one REMOVE #attempt_id"),
 		ConditionExpression:       ptr("attribute_not_exists(#outcome) AND #attempt_id = :attempt"),
@@ -58,7 +58,7 @@ func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission
 }
 
 // Settle implements admission.Store.
-func (s *Store) Settle(ctx context.Context, c admission.Settlement) (admission.Artifact, error) {
+func (s *store) Settle(ctx context.Context, c admission.Settlement) (admission.Artifact, error) {
 	if c.Refund {
 		return s.refund(ctx, c)
 	}
@@ -80,7 +80,7 @@ func (s *Store) Settle(ctx context.Context, c admission.Settlement) (admission.A
 
 // update makes one conditional write to an artifact. If the condition fails, the artifact as it is is the
 // answer: that is also what a request finds that is made again after its own success.
-func (s *Store) update(
+func (s *store) update(
 	ctx context.Context, op, actionID string, u *dynamodb.UpdateItemInput,
 ) (got admission.Artifact, err error) {
 	u.TableName, u.Key = s.table, actionKey(actionID)
@@ -101,7 +101,7 @@ func (s *Store) update(
 }
 
 // refund ends the action and gives back what it took, in one transaction.
-func (s *Store) refund(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
+func (s *store) refund(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
 	ownCooldown := true // unless it has passed and a later action has set another
 	err = s.persist(ctx, call{op: c.Op(), id: c.ActionID, writes: true}, func(ctx context.Context) error {
 		if got, err = s.readArtifact(ctx, c.ActionID); err != nil || !got.Open() {
@@ -123,7 +123,7 @@ func (s *Store) refund(ctx context.Context, c admission.Settlement) (got admissi
 
 // giveBack runs one refund. If the account refuses, because it has no room for the cost or its cooldown is not the
 // action's own, it is returned.
-func (s *Store) giveBack(
+func (s *store) giveBack(
 	ctx context.Context, c admission.Settlement, ownCooldown bool, a *admission.Artifact,
 ) (*admission.Account, error) {
 	reasons, err := dynamotx.Transact(ctx, s.client,
@@ -148,7 +148,7 @@ func (s *Store) giveBack(
 	return &account, err
 }
 
-func (s *Store) endRefunded(c admission.Settlement) *types.Update {
+func (s *store) endRefunded(c admission.Settlement) *types.Update {
 	u := &types.Update{
 		TableName:                s.table,
 		Key:                      actionKey(c.ActionID),
@@ -174,7 +174,7 @@ func (s *Store) endRefunded(c admission.Settlement) *types.Update {
 	return u
 }
 
-func (s *Store) refill(a admission.Artifact, ownCooldown bool) *types.Update {
+func (s *store) refill(a admission.Artifact, ownCooldown bool) *types.Update {
 	u := &types.Update{
 		TableName:                s.table,
 		Key:                      accountKey(a.Actor, a.Asset),

@@ -19,21 +19,23 @@ import (
 	"github.com/tilefence/tilefence/internal/setting"
 )
 
-// Config holds the optional settings of a Store. Nil and the zero value are valid.
+// Config holds the optional settings of a store. Nil and the zero value are valid.
 type Config struct {
-	// MaxAttempts is how often a request is made before the Store gives up, with jittered pauses of up to a second.
-	// It takes the place of the client's own retries. Zero means 10.
-	MaxAttempts int
-
 	// Retention is how long terminal artifacts are kept at least. Zero keeps them for ever; otherwise at
 	// least admission.MinRetention. See the package comment.
 	Retention time.Duration
 
 	Logger *slog.Logger // nil discards
+
+	attempts int // what tests change; zero means maxAttempts
 }
 
-// Store is an admission.Store in a DynamoDB table. Create one with New.
-type Store struct {
+// maxAttempts is how often a request is made before the store gives up, with jittered pauses of up to a second. It
+// takes the place of the client's own retries.
+const maxAttempts = 10
+
+// store is an admission.Store in a DynamoDB table.
+type store struct {
 	client *dynamodb.Client
 	table  *string
 	clock  *clock
@@ -41,33 +43,31 @@ type Store struct {
 }
 
 var (
-	_ admission.Store   = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
+	_ admission.Store   = (*store)(nil)
+	_ fence.WorldKeeper = (*store)(nil)
 )
 
 // EnterWorld implements fence.WorldKeeper. The table takes the name and the ID of the first world whose ID is known.
-func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+func (s *store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
 	return dynamotx.EnterWorld(ctx, s.client, *s.table, [2]string{"pk", "sk"}, w)
 }
 
-// New returns a Store over a table that exists. It does no I/O. Errors: a *fence.ArgumentError.
-func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
+// New returns a store over a table that exists. It does no I/O. Errors: a *fence.ArgumentError.
+func New(client *dynamodb.Client, table string, cfg *Config) (admission.Store, error) {
 	c := setting.Of(cfg)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, 10)
+	c.attempts = cmp.Or(c.attempts, maxAttempts)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	switch {
 	case client == nil:
 		return nil, &fence.ArgumentError{Field: "client", Value: nil, Want: "a DynamoDB client"}
 	case table == "":
 		return nil, &fence.ArgumentError{Field: "table", Value: table, Want: "the name of a table, see CreateTable"}
-	case c.MaxAttempts < 1:
-		return nil, &fence.ArgumentError{Field: "MaxAttempts", Value: c.MaxAttempts, Want: "at least 1, or zero for 10"}
 	case c.Retention != 0 && c.Retention < admission.MinRetention:
 		return nil, &fence.ArgumentError{Field: "Retention", Value: c.Retention,
 			Want: fmt.Sprintf("at least %v, or zero for ever", admission.MinRetention)}
 	}
-	s := &Store{table: aws.String(table), cfg: c, clock: &clock{local: steady()}}
-	s.client = dynamodb.New(dynamotx.Client(client, c.MaxAttempts).Options(), func(o *dynamodb.Options) {
+	s := &store{table: aws.String(table), cfg: c, clock: &clock{local: steady()}}
+	s.client = dynamodb.New(dynamotx.Client(client, c.attempts).Options(), func(o *dynamodb.Options) {
 		s.clock.next, o.HTTPClient = o.HTTPClient, s.clock
 	})
 	return s, nil
@@ -83,7 +83,7 @@ type call struct {
 }
 
 // persist makes a request, and again while what it read changes meanwhile.
-func (s *Store) persist(ctx context.Context, c call, request func(context.Context) error) error {
+func (s *store) persist(ctx context.Context, c call, request func(context.Context) error) error {
 	for attempt := 1; ; attempt++ {
 		if ctx.Err() != nil {
 			return s.failed(c, fence.ErrNotApplied, context.Cause(ctx))
@@ -101,13 +101,13 @@ func (s *Store) persist(ctx context.Context, c call, request func(context.Contex
 				err = errors.Join(context.Cause(ctx), err)
 			}
 			return s.failed(c, outcome, err)
-		case attempt == s.cfg.MaxAttempts:
+		case attempt == s.cfg.attempts:
 			return s.failed(c, fence.ErrNotApplied, err)
 		}
 	}
 }
 
-func (s *Store) failed(c call, outcome, err error) error {
+func (s *store) failed(c call, outcome, err error) error {
 	s.cfg.Logger.Warn("ledger table failed", "op", c.op, "id", c.id, "outcome", outcome, "error", err)
 	return &fence.StoreError{Op: fmt.Sprintf("%s %q", c.op, c.id), Outcome: outcome, Err: err}
 }
@@ -123,12 +123,13 @@ func isAnswer(err error) bool {
 const openIndex = "open"
 
 // CreateTable makes a ledger's table, with on-demand capacity, and waits until it can be used, within ctx.
-// A table of that name that exists is left as it is. Deletion by `expires` is switched on.
+// A table of that name that exists is left as it is. Deletion by `expires` is switched on in either: the process
+// that made the table may have ended before that.
 func CreateTable(ctx context.Context, client *dynamodb.Client, name string) error {
 	if client == nil || name == "" {
 		return &fence.ArgumentError{Field: "table", Value: name, Want: "a client and a table name"}
 	}
-	created, err := dynamotx.CreateTable(ctx, client, &dynamodb.CreateTableInput{TableName: ptr(name),
+	err := dynamotx.CreateTable(ctx, client, &dynamodb.CreateTableInput{TableName: ptr(name),
 		AttributeDefinitions: []types.AttributeDefinition{
 			{AttributeName: ptr("open"), AttributeType: types.ScalarAttributeTypeS},
 			{AttributeName: ptr("attempted_at"), AttributeType: types.ScalarAttributeTypeN},
@@ -143,15 +144,8 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
-	if !created {
-		return nil
-	}
-	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName:               ptr(name),
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: ptr("expires"), Enabled: ptr(true)},
-	})
-	if err != nil {
-		return fmt.Errorf("ledger: expiry of table %s: %w", name, err)
+	if err := dynamotx.Expire(ctx, client, name, "expires"); err != nil {
+		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/dynamolimits"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,7 +45,7 @@ func connect(t testing.TB, wrap func(http.RoundTripper) http.RoundTripper) *dyna
 		Credentials:  credentials.NewStaticCredentialsProvider("local", "local", ""),
 		HTTPClient:   &http.Client{Transport: rt},
 		Retryer:      retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = 2 * time.Millisecond }),
-	})
+	}, dynamolimits.Check(func(err error) { t.Error(err) }))
 }
 
 // newTable makes a table for this test alone.
@@ -80,13 +81,13 @@ func TestWorldOfATable(t *testing.T) {
 		}
 		store, err := dynamoledger.New(client, table, nil)
 		require.NoError(t, err)
-		return store
+		return store.(fence.WorldKeeper)
 	}
 	fencetest.RunWorld(t, true, open)
-	store := open(t, fence.World{ID: fence.NewWorldID()}).(*dynamoledger.Store)
-	_, err := store.EnterWorld(t.Context(), fence.World{Name: "one", ID: fence.NewWorldID()})
+	keeper := open(t, fence.World{ID: fence.NewWorldID()})
+	_, err := keeper.EnterWorld(t.Context(), fence.World{Name: "one", ID: fence.NewWorldID()})
 	require.NoError(t, err)
-	require.NoError(t, store.Scan(t.Context(), func(r admission.Record) error {
+	require.NoError(t, keeper.(admission.Store).Scan(t.Context(), func(r admission.Record) error {
 		require.Fail(t, "the record is none of the ledger's", "%v", r)
 		return nil
 	}))
@@ -103,7 +104,7 @@ func TestAWrongClock(t *testing.T) {
 				store, err := dynamoledger.New(connect(t, nil), table,
 					&dynamoledger.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				require.NoError(t, err)
-				store.Mistime(off)
+				dynamoledger.Mistime(store, off)
 				ledger, err := admission.New(store, nil)
 				require.NoError(t, err)
 				return ledger

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -73,6 +74,7 @@ type Client struct {
 	mu      sync.Mutex
 	last    uint64
 	waiting map[string]*request
+	held    time.Time     // until when movements are not sent, as an overloaded gateway asks
 	err     error         // why the connection ended
 	renewal *time.Timer   // gives a new token; nil: the session does not expire
 	done    chan struct{} // closed when it did
@@ -102,7 +104,8 @@ var errLate = fmt.Errorf("%w: no answer within %v", fence.ErrUnknownOutcome, ans
 
 // Dial connects to a Handler at a ws:// or wss:// URL. ctx bounds the handshake alone, which may take 30 s at most.
 // Errors: a *fence.ArgumentError, or what the handshake met; they show no header, and of the URL neither user nor
-// query.
+// query. errors.Is finds admission.ErrDeclined if the server does not let the player in: do not try again with the same
+// credentials.
 func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 	c := setting.Of(cfg)
 	var check setting.Check
@@ -123,7 +126,11 @@ func Dial(ctx context.Context, url string, cfg *DialConfig) (*Client, error) {
 		HTTPClient: c.HTTPClient, HTTPHeader: header, Subprotocols: []string{Subprotocol},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("gatewayws: dial %s: %w", socket.Redact(url), socket.DialError(err, resp))
+		err = fmt.Errorf("gatewayws: dial %s: %w", socket.Redact(url), socket.DialError(err, resp))
+		if resp != nil && socket.Refused(resp.StatusCode) {
+			err = fmt.Errorf("%w: %w", admission.ErrDeclined, err)
+		}
+		return nil, err
 	}
 	if conn.Subprotocol() != Subprotocol {
 		_ = conn.Close(websocket.StatusProtocolError, "no subprotocol")
@@ -195,6 +202,9 @@ func (c *Client) renewNow(left time.Duration) {
 // Do sends an intent and waits for its answer, 25 s at most: a gateway takes 15 s for an intent. When ctx or that time
 // ends first, or the connection, the intent may be resolved all the same; ask again with the same Action.
 //
+// A gateway or a tile that is overloaded says when to come back. Until then, and a random part of it later, movements
+// are not sent: they get the same *Error at once. Actions are sent.
+//
 // Errors: a *fence.ArgumentError for a request too large to send; an *Error, which says whether to try again;
 // ErrDisconnected; ctx's. Of an intent that may have been sent, errors.Is finds fence.ErrUnknownOutcome, too.
 func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
@@ -203,8 +213,40 @@ func (c *Client) Do(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, &fence.ArgumentError{Field: "request", Value: n,
 			Want: fmt.Sprintf("at most %d bytes as JSON", maxFrame)}
 	}
-	return c.do(ctx, intentFrame{Tile: r.Tile, Kind: r.Kind, Action: r.Action, Move: r.Move, Asset: r.Asset,
-		Cost: r.Cost, Body: r.Body})
+	f := intentFrame{Tile: r.Tile, Kind: r.Kind, Action: r.Action, Move: r.Move, Asset: r.Asset, Cost: r.Cost,
+		Body: r.Body}
+	if r.Kind != admission.Move {
+		return c.do(ctx, f)
+	}
+	if left := c.holds(); left > 0 {
+		return Answer{}, &Error{Code: CodeOverloaded, Message: "the gateway has asked to wait", Retryable: true,
+			RetryAfter: left}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		f.Within = max(time.Until(deadline).Milliseconds(), 1)
+	}
+	a, err := c.do(ctx, f)
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeOverloaded && e.RetryAfter > 0 {
+		c.hold(e.RetryAfter)
+	}
+	return a, err
+}
+
+// holds is for how long no movement is to be sent.
+func (c *Client) holds() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Until(c.held)
+}
+
+// hold holds movements for a time, and a random part of it longer: others were told the same.
+func (c *Client) hold(d time.Duration) {
+	until := time.Now().Add(d + rand.N(d/2+1))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held.Before(until) {
+		c.held = until
+	}
 }
 
 func (c *Client) do(ctx context.Context, f intentFrame) (Answer, error) {

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/session"
@@ -66,6 +68,7 @@ type Config struct {
 	// Logger takes what an operator should read; of lines that clients can cause, a sample. Nil discards.
 	Logger   *slog.Logger
 	refusals *slog.Logger
+	turns    *overload.Control // to begin intents
 	Hooks    Hooks
 }
 
@@ -103,5 +106,6 @@ func (c *Config) withDefaults() (Config, error) {
 	setting.Least(&check, time.Millisecond, "PingInterval", &d.PingInterval, pingInterval)
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
 	d.refusals = sampled.Logger(d.Logger)
+	d.turns = overload.New(turnsPerProcessor*runtime.GOMAXPROCS(0), mostWaiting, beginTarget)
 	return d, check.Err
 }

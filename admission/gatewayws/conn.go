@@ -152,10 +152,10 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	}
 	if refused == nil {
 		s.work.Add(1)
-		s.workerPool.run(func() {
+		s.inTurn(&f, func(late error) {
 			defer s.work.Done()
 			defer s.done()
-			answer := s.answer(ctx, &f)
+			answer := s.answer(ctx, &f, late)
 			s.finish()
 			s.write(answer)
 		})
@@ -257,9 +257,15 @@ func (s *conn) done() {
 	}
 }
 
-// answer runs an intent and says its outcome, or what went wrong.
-func (s *conn) answer(ctx context.Context, f *intentFrame) answerFrame {
+// answer runs an intent, unless it got no turn, and says its outcome, or what went wrong.
+func (s *conn) answer(ctx context.Context, f *intentFrame, late error) answerFrame {
 	began := time.Now()
+	if late != nil {
+		refused := unbegun(late)
+		hook.Call(s.cfg.Hooks.Answered, AnswerInfo{Actor: s.sess.Actor(), Kind: f.Kind, Tile: f.Tile,
+			Code: refused.Code})
+		return refused.frame(f.ID)
+	}
 	answer, err := s.guarded(ctx, f)
 	return s.say(f, &answer, err, time.Since(began))
 }
@@ -318,7 +324,7 @@ func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Move != "" && f.Kind != admission.Move {
 		return Answer{}, errMoveID
 	}
-	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.sess.Identity()), intentTimeout)
+	ctx, cancel := context.WithTimeout(session.NewContext(ctx, s.sess.Identity()), f.patience())
 	defer cancel()
 	switch f.Kind {
 	case admission.Ask:

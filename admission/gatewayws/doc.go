@@ -25,10 +25,12 @@
 //	{"id":"10","kind":"refresh","token":"…"}
 //	{"id":"11","kind":"where"}
 //
-// move, which most movements do without, makes one happen once: see tile.Intent.MoveID. action is the idempotency key:
-// a new random one for each action, the same one for each retry of it. The kind ask reads the outcome of an action
-// without sending it again, refresh gives the connection a new token, where asks in which tile the actor is; a move
-// without a tile goes there, and its answer says where, too. To the client, in whatever order the answers come:
+// move, which most movements do without, makes one happen once: see tile.Intent.MoveID. A movement may have
+// "within":800 besides: for how many milliseconds the client needs its answer. One that has not begun by then is not
+// sent to its tile. action is the idempotency key: a new random one for each action, the same one for each retry of
+// it. The kind ask reads the outcome of an action without sending it again, refresh gives the connection a new token,
+// where asks in which tile the actor is; a move without a tile goes there, and its answer says where, too. To the
+// client, in whatever order the answers come:
 //
 //	{"id":"","session":{"expires_in":600000}}
 //	{"id":"10","session":{"expires_in":600000}}
@@ -54,7 +56,9 @@
 // why is what the game's rules say about the outcome (tile.Result), to this client alone, and once. An outcome is
 // final: every retry and every ask gets the same one, with the same fields but for why, for admission.MinRetention
 // (24 h) at least. at is when the ledger recorded it, in milliseconds since 1970. An error that is retryable means:
-// send the same frame again, with the same action, after retry_after milliseconds if that is there.
+// send the same frame again, with the same action, after retry_after milliseconds if that is there. After an overloaded
+// with retry_after the client sends no other movement either for that time, and for a random part of it, so that not
+// all come back at once.
 //
 //	code         retryable  meaning
 //	malformed    no         no frame of this protocol; id is empty if it could not be read
@@ -66,7 +70,7 @@
 //	pending      yes        the action is admitted, and its outcome not yet known
 //	limited      yes        above the actor's rate
 //	busy         yes        too many intents under way on this connection
-//	overloaded   yes        the tile has too many intents, or must find an owner first and many tiles do
+//	overloaded   yes        the gateway or the tile has too many intents, or must find an owner first and many tiles do
 //	crossed      no         the actor has left the tile; send the intent where it went
 //	quarantined  yes        the tile does not run until an operator has repaired it; an action may be admitted already
 //	unavailable  yes        the tile or the ledger could not be reached

@@ -8,6 +8,7 @@ import (
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -94,6 +95,15 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
+// unbegun is the client's error for an intent that got no turn.
+func unbegun(err error) *Error {
+	e := &Error{Code: CodeOverloaded, Message: "the intent did not begin in time", Retryable: true}
+	if late, ok := errors.AsType[*overload.RefusedError](err); ok {
+		e.Message, e.RetryAfter = "the gateway has too much to do just now", late.After
+	}
+	return e
+}
+
 // describe turns a gateway's error into the client's. A message is passed on only if it is about what the client
 // sent: clients do not learn what is wrong behind the gateway.
 func describe(err error) *Error {
@@ -127,7 +137,7 @@ func describe(err error) *Error {
 	case errors.Is(err, admission.ErrUnknownAction):
 		e.Code, e.Message = CodeUnknown, "no such action of yours was admitted"
 	case errors.Is(err, tile.ErrOverloaded):
-		e.Code, e.Message = CodeOverloaded, "the tile is overloaded"
+		e.Code, e.Message, e.RetryAfter = CodeOverloaded, "the tile is overloaded", time.Second // some ticks
 	// Before arguments, since these did not come from the client.
 	case errors.Is(err, route.ErrNoRoute), errors.Is(err, admission.ErrForward), isStore(err):
 		e.Code, e.Message = CodeUnavailable, "not reachable just now"

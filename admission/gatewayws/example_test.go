@@ -31,7 +31,7 @@ func (someTile) Forward(context.Context, string, tile.Intent) (tile.Result, erro
 
 func Example() {
 	ctx := context.Background()
-	store, err := sqliteledger.Open(ctx, sqliteledger.Memory, nil)
+	store, err := sqliteledger.Open(ctx, sqliteledger.Memory)
 	if err != nil {
 		panic(err)
 	}

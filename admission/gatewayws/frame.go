@@ -34,6 +34,7 @@ type intentFrame struct {
 	Cost   admission.Amount `json:"cost,omitempty"`
 	Body   []byte           `json:"body,omitempty"`
 	Token  string           `json:"token,omitempty"`
+	Within int64            `json:"within,omitempty"` // milliseconds; after them the client needs no answer
 }
 
 // Kinds that are no intents.
@@ -141,6 +142,9 @@ func plainIntent(b []byte) (f intentFrame, plain bool) {
 	}
 	if r.Has(`,"body":`) {
 		f.Body = r.Bytes()
+	}
+	if r.Has(`,"within":`) {
+		f.Within = int64(min(r.Number(), 1<<32))
 	}
 	r.Want("}")
 	if !r.Done() {

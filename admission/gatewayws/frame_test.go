@@ -59,6 +59,8 @@ func TestWhatPlayersSendIsReadFast(t *testing.T) {
 		`{"id":"7","tile":"1","kind":"act","action":"0b54","asset":"card","cost":3}`: false,
 		`{"id":"7","kind":"move","tile":"1"}`:                                        false,
 		`{"id":"7","tile":"01","kind":"move"}`:                                       false,
+		`{"id":"7","tile":"1","kind":"move","body":"ZmlyZQ==","within":800}`:         true,
+		`{"id":"7","tile":"1","kind":"move","within":-8}`:                            false,
 	} {
 		got, want, plain := gatewayws.Plain([]byte(frame))
 		require.Equal(t, fast, plain, frame)

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/gate"
+	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/session"
@@ -59,14 +61,14 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 		byActor: map[string]map[*conn]struct{}{}}, nil
 }
 
-// ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown does
-// not know of it, Drain ends it. It answers, in this order: 429 to one handshake or connection too many of an address;
-// 400 to a request that does not ask for this subprotocol; 503 while draining, and when MaxClients are in their
-// handshakes; 4xx to one that is no handshake; 403 to a page of another origin; 401 if it is not authenticated, 503 if
-// that takes too long; 429 to one connection too many of an actor; 503 when MaxClients are connected, unless one of an
-// actor or address that holds more makes place. The body of each says why in a line. A browser does not show its page
-// the last four, so a request with an Origin is upgraded and closed instead: with 4003 if a token has expired, 1013 for
-// 503 and 429, otherwise 1008, and the same words.
+// ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown
+// does not know of it, Drain ends it. It answers, in this order: 429 to one handshake or connection too many of an
+// address; 400 to a request that does not ask for this subprotocol; 503 while draining, while it is late (Stats), and
+// when MaxClients are in their handshakes; 4xx to one that is no handshake; 403 to a page of another origin; 401 if
+// it is not authenticated, 503 if that takes too long; 429 to one connection too many of an actor; 503 when
+// MaxClients are connected, unless one of an actor or address that holds more makes place. The body of each says why
+// in a line. A browser does not show its page the last four, so a request with an Origin is upgraded and closed
+// instead: with 4003 if a token has expired, 1013 for 503 and 429, otherwise 1008, and the same words.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sess, err := h.gate.Accept(r)
 	if err != nil {
@@ -79,9 +81,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "connect with the WebSocket subprotocol "+Subprotocol, http.StatusBadRequest)
 		return
 	}
-	if !h.admit() {
+	after := h.cfg.turns.Full(time.Now(), overload.Join)
+	if after > 0 || !h.admit() {
 		sess.Close()
-		turnAway(w)
+		turnAway(w, after)
 		return
 	}
 	var refused error
@@ -115,8 +118,8 @@ func offers(r *http.Request, subprotocol string) bool {
 	return false
 }
 
-func turnAway(w http.ResponseWriter) {
-	w.Header().Set("Retry-After", "1")
+func turnAway(w http.ResponseWriter, after time.Duration) {
+	w.Header().Set("Retry-After", socket.RetryAfter(max(after, time.Second)))
 	http.Error(w, "this gateway takes no more clients; try another one", http.StatusServiceUnavailable)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,9 @@ func NewLobby(store Store, queues ...Queue) (*Lobby, error) {
 	}
 	return &Lobby{store: store, queues: byName, feeds: make(map[string]*feed)}, nil
 }
+
+// Queues are the names of the lobby's queues, in order.
+func (l *Lobby) Queues() []string { return slices.Sorted(maps.Keys(l.queues)) }
 
 // Enqueue creates a ticket. When it returns nil the ticket can be read, and a repeated call with the same ticket
 // returns it as it is. After a *fence.StoreError it is not known whether the ticket exists: call again with the same

@@ -1,7 +1,7 @@
 // Package sqliteledger keeps the admission ledger in a SQLite database: a file for one host, or memory for tests
 // and local development. It needs no cgo.
 //
-//	store, err := sqliteledger.Open(ctx, "ledger.db", nil)
+//	store, err := sqliteledger.Open(ctx, "ledger.db")
 //	if err != nil {
 //		return err
 //	}
@@ -12,7 +12,7 @@
 //
 // Each operation is one immediate transaction, so all the ledger's guarantees hold, also among several
 // processes on one file of one host. A file is written with synchronous=FULL: what was answered survives a
-// power cut, as far as the disk keeps its word. Config.Relaxed trades that for speed. ":memory:" survives
+// power cut, as far as the disk keeps its word. ":memory:" survives
 // nothing and belongs to the Store that opened it.
 //
 // # Failures

@@ -18,7 +18,7 @@ func Example() {
 	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
 	for run := 1; run <= 2; run++ { // the second run finds what the first has written
-		store, err := sqliteledger.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
+		store, err := sqliteledger.Open(ctx, filepath.Join(dir, "ledger.db"))
 		if err != nil {
 			panic(err)
 		}

@@ -12,12 +12,12 @@ import (
 )
 
 // Now implements admission.Store. All processes on a file are of one host, whose clock it is.
-func (*Store) Now(context.Context) (time.Time, error) {
+func (*store) Now(context.Context) (time.Time, error) {
 	return time.Now().UTC().Truncate(time.Millisecond), nil
 }
 
 // Admit implements admission.Store.
-func (s *Store) Admit(ctx context.Context, a admission.Artifact) (got admission.Artifact, err error) {
+func (s *store) Admit(ctx context.Context, a admission.Artifact) (got admission.Artifact, err error) {
 	err = s.write(ctx, "admit", a.ActionID, func(tx *sqlitedb.Tx) error {
 		changed, err := tx.Exec(`INSERT INTO artifacts (action_id, admission_id, fingerprint, actor, asset, cost,
 			cooldown, tile, body, attempts, attempt_id, admitted_at, attempted_at)
@@ -76,7 +76,7 @@ func reject(tx *sqlitedb.Tx, a *admission.Artifact) error {
 }
 
 // Attempt implements admission.Store.
-func (s *Store) Attempt(
+func (s *store) Attempt(
 	ctx context.Context, actionID string, attempt admission.AttemptID, at time.Time,
 ) (got admission.Artifact, err error) {
 	err = s.write(ctx, "attempt", actionID, func(tx *sqlitedb.Tx) error {
@@ -92,7 +92,7 @@ func (s *Store) Attempt(
 }
 
 // Withdraw implements admission.Store.
-func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission.AttemptID) error {
+func (s *store) Withdraw(ctx context.Context, actionID string, attempt admission.AttemptID) error {
 	return s.write(ctx, "withdraw", actionID, func(tx *sqlitedb.Tx) error {
 		changed, err := tx.Exec(`UPDATE artifacts SET attempts = attempts - 1, attempt_id = ''
 			WHERE action_id = ? AND outcome = 0 AND attempt_id = ?`, actionID, string(attempt))
@@ -104,7 +104,7 @@ func (s *Store) Withdraw(ctx context.Context, actionID string, attempt admission
 }
 
 // Settle implements admission.Store.
-func (s *Store) Settle(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
+func (s *store) Settle(ctx context.Context, c admission.Settlement) (got admission.Artifact, err error) {
 	err = s.write(ctx, c.Op(), c.ActionID, func(tx *sqlitedb.Tx) error {
 		if got, err = lookup(tx, c.ActionID); err != nil || !got.Open() {
 			return err
@@ -139,7 +139,7 @@ func refund(tx *sqlitedb.Tx, a *admission.Artifact) error {
 }
 
 // Lookup implements admission.Store.
-func (s *Store) Lookup(ctx context.Context, actionID string) (got admission.Artifact, err error) {
+func (s *store) Lookup(ctx context.Context, actionID string) (got admission.Artifact, err error) {
 	err = s.read(ctx, "lookup", actionID, func(tx *sqlitedb.Tx) error {
 		got, err = lookup(tx, actionID)
 		return err
@@ -190,7 +190,7 @@ func lookup(tx *sqlitedb.Tx, actionID string) (admission.Artifact, error) {
 }
 
 // Pending implements admission.Store; it does not lag.
-func (s *Store) Pending(
+func (s *store) Pending(
 	ctx context.Context, from, before time.Time, limit int,
 ) (pending []admission.PendingAction, err error) {
 	err = s.read(ctx, "pending", "", func(tx *sqlitedb.Tx) error {
@@ -214,7 +214,7 @@ func (s *Store) Pending(
 }
 
 // Credit implements admission.Store.
-func (s *Store) Credit(ctx context.Context, c admission.Credit) error {
+func (s *store) Credit(ctx context.Context, c admission.Credit) error {
 	return s.write(ctx, "credit", c.ID, func(tx *sqlitedb.Tx) error {
 		changed, err := tx.Exec(`INSERT INTO credits (credit_id, owner, asset, amount, credited_at)
 			VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`, c.ID, c.Owner, c.Asset, int64(c.Amount), millis(c.At))
@@ -248,7 +248,7 @@ func sameCredit(tx *sqlitedb.Tx, c admission.Credit) error {
 }
 
 // Balance implements admission.Store.
-func (s *Store) Balance(ctx context.Context, owner, asset string) (got admission.Account, err error) {
+func (s *store) Balance(ctx context.Context, owner, asset string) (got admission.Account, err error) {
 	err = s.read(ctx, "balance", owner, func(tx *sqlitedb.Tx) error {
 		got, err = balance(tx, owner, asset)
 		return err

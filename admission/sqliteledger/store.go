@@ -9,63 +9,50 @@ import (
 
 	"github.com/tilefence/tilefence/admission"
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/sqlitedb"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Config holds the optional settings of a Store. Nil and the zero value are valid.
-type Config struct {
-	// Relaxed syncs at checkpoints only (synchronous=NORMAL): a crash of the process loses nothing, a crash
-	// of the machine may lose the last operations, spends and credits alike.
-	Relaxed bool
+// Store is an admission.Store in a SQLite database. Create one with Open.
+type Store struct {
+	admission.Store
+	fence.WorldKeeper // the file takes the name and the ID of the first world whose ID is known
+	db                *sqlitedb.DB
 }
 
-// Store is an admission.Store in a SQLite database. Create one with Open.
-type Store struct{ db *sqlitedb.DB }
-
-var (
-	_ admission.Store   = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
-)
+type store struct{ db *sqlitedb.DB }
 
 // Memory is the path of a database that lives in memory and ends with its Store.
 const Memory = sqlitedb.Memory
 
 // Open opens the database file at path, or Memory, and creates the tables it lacks. ctx bounds the
-// opening alone. Errors: a *fence.ArgumentError for a bad setting; otherwise SQLite's own, or that the
-// file was made by a newer release.
-func Open(ctx context.Context, path string, cfg *Config) (*Store, error) {
-	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Relaxed: setting.Of(cfg).Relaxed, Migrations: migrations})
+// opening alone. Errors: SQLite's own, or that the file was made by a newer release.
+func Open(ctx context.Context, path string) (*Store, error) {
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Migrations: migrations})
 	if err != nil {
 		return nil, fmt.Errorf("sqliteledger: open %s: %w", path, err)
 	}
-	return &Store{db: db}, nil
+	return &Store{&store{db}, db, db}, nil
 }
 
 // Close ends the Store, waiting for operations under way.
 func (s *Store) Close() error { return s.db.Close() }
 
-// EnterWorld implements fence.WorldKeeper. The file takes the name and the ID of the first world whose ID is known.
-func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
-	return s.db.EnterWorld(ctx, w)
-}
-
 // write runs an operation in one transaction. The ledger's own answers pass through; what SQLite reports is a
 // *fence.StoreError.
-func (s *Store) write(ctx context.Context, op, id string, f func(*sqlitedb.Tx) error) error {
+func (s *store) write(ctx context.Context, op, id string, f func(*sqlitedb.Tx) error) error {
 	return s.db.Write(ctx, fmt.Sprintf("%s %q", op, id), 0, f)
 }
 
 // read is write for an operation that makes a single query.
-func (s *Store) read(ctx context.Context, op, id string, f func(*sqlitedb.Tx) error) error {
+func (s *store) read(ctx context.Context, op, id string, f func(*sqlitedb.Tx) error) error {
 	return s.db.Read(ctx, fmt.Sprintf("%s %q", op, id), 0, f)
 }
 
 // Scan implements admission.Store. It is one transaction, so it sees the ledger at one moment; writers wait for it.
-func (s *Store) Scan(ctx context.Context, visit func(admission.Record) error) error {
+func (s *store) Scan(ctx context.Context, visit func(admission.Record) error) error {
 	return s.write(ctx, "scan", "", func(tx *sqlitedb.Tx) error {
 		err := tx.Rows(`SELECT owner, asset, balance, version, cooldown_until FROM accounts`, nil,
 			func(scan func(...any) error) error {

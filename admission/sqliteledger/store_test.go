@@ -21,21 +21,21 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func open(t testing.TB, path string, cfg *sqliteledger.Config) *sqliteledger.Store {
+func open(t testing.TB, path string) *sqliteledger.Store {
 	t.Helper()
-	store, err := sqliteledger.Open(t.Context(), path, cfg)
+	store, err := sqliteledger.Open(t.Context(), path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
 }
 
 func TestMemory(t *testing.T) {
-	admissiontest.Run(t, func(t *testing.T) admission.Store { return open(t, sqliteledger.Memory, nil) })
+	admissiontest.Run(t, func(t *testing.T) admission.Store { return open(t, sqliteledger.Memory) })
 }
 
 func TestFile(t *testing.T) {
 	admissiontest.Run(t, func(t *testing.T) admission.Store {
-		return open(t, filepath.Join(t.TempDir(), "a ledger?#%20.db"), &sqliteledger.Config{Relaxed: true})
+		return open(t, filepath.Join(t.TempDir(), "a ledger?#%20.db"))
 	})
 }
 
@@ -46,7 +46,7 @@ func TestManyStoresOnOneFile(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range ledgers {
 		wg.Go(func() { // the tables are made by one of them
-			store, err := sqliteledger.Open(t.Context(), path, &sqliteledger.Config{Relaxed: true})
+			store, err := sqliteledger.Open(t.Context(), path)
 			if assert.NoError(t, err) {
 				t.Cleanup(func() { assert.NoError(t, store.Close()) })
 				ledgers[i], err = admission.New(store, nil)
@@ -81,9 +81,9 @@ func TestManyStoresOnOneFile(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	_, err := sqliteledger.Open(t.Context(), "", nil)
+	_, err := sqliteledger.Open(t.Context(), "")
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory"), nil)
+	_, err = sqliteledger.Open(t.Context(), filepath.Join(t.TempDir(), "no", "such", "directory"))
 	require.Error(t, err)
 
 	path := filepath.Join(t.TempDir(), "ledger.db")
@@ -92,14 +92,14 @@ func TestOpen(t *testing.T) {
 	_, err = db.Exec("PRAGMA user_version = 99")
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	_, err = sqliteledger.Open(t.Context(), path, nil)
+	_, err = sqliteledger.Open(t.Context(), path)
 	require.ErrorContains(t, err, "schema 99")
 }
 
 // TestLockedDatabase: another process that does not let go is an error, and changes nothing.
 func TestLockedDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	store := open(t, path, nil)
+	store := open(t, path)
 	db, err := sql.Open("sqlite", path)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, db.Close()) }()
@@ -123,7 +123,7 @@ func TestWorldOfAFile(t *testing.T) {
 		if !w.ID.IsZero() { // a known ID begins a test
 			path = filepath.Join(t.TempDir(), "ledger.db")
 		}
-		store, err := sqliteledger.Open(t.Context(), path, nil)
+		store, err := sqliteledger.Open(t.Context(), path)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store

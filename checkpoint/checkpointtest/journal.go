@@ -14,18 +14,12 @@ import (
 	"github.com/tilefence/tilefence/fence"
 )
 
-// Journal is a journal with the checkpoints that its bases are among.
-type Journal interface {
-	checkpoint.Store
-	checkpoint.JournalStore
-}
-
 // JournalHarness is one empty journal as the suite sees it.
 type JournalHarness struct {
-	Journal Journal
+	Journal checkpoint.Backend
 	// Other is a second handle on the same data, as another process would have; Journal itself where the back
 	// end knows only one.
-	Other Journal
+	Other checkpoint.Backend
 	// Damage changes a byte of the payload stored for an entry, behind the journal's back.
 	Damage func(t *testing.T, tile fence.TileID, seq fence.Seq)
 }

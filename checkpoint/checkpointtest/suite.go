@@ -1,5 +1,5 @@
 // Package checkpointtest is the contracts of checkpoint.Store and checkpoint.JournalStore as tests. A back end passes
-// by calling Run, and RunJournal if it is a Journal, from tests of its own:
+// by calling Run, and RunJournal if it is a checkpoint.Backend, from tests of its own:
 //
 //	func TestConformance(t *testing.T) {
 //		checkpointtest.Run(t, func(t *testing.T) checkpointtest.Harness {

@@ -35,7 +35,7 @@ type tileMemory struct {
 }
 
 // begin names an attempt at storing m in chunks.
-func (st *Store) begin(m *manifest) string {
+func (st *store) begin(m *manifest) string {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	mem := st.tiles[m.Tile]
@@ -47,14 +47,14 @@ func (st *Store) begin(m *manifest) string {
 }
 
 // abandon remembers an attempt that ended without an answer.
-func (st *Store) abandon(m *manifest) {
+func (st *store) abandon(m *manifest) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.tiles[m.Tile] = tileMemory{attempt: m.attempt, at: m.Position, sum: m.Sum}
 }
 
 // upload writes the blob's chunks and says how many there are.
-func (st *Store) upload(ctx context.Context, m *manifest, blob []byte) (int, error) {
+func (st *store) upload(ctx context.Context, m *manifest, blob []byte) (int, error) {
 	prefix := chunkPrefix(m.Position, m.attempt)
 	chunks := slices.Collect(slices.Chunk(blob, st.chunkSize))
 	err := st.each(ctx, len(chunks), func(ctx context.Context, i int) error {
@@ -67,7 +67,7 @@ func (st *Store) upload(ctx context.Context, m *manifest, blob []byte) (int, err
 }
 
 // download reads the chunks a manifest names. A missing one is a *fence.CorruptError.
-func (st *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
+func (st *store) download(ctx context.Context, m *manifest) ([]byte, error) {
 	parts := m.chunkParts()
 	chunks := make([][]byte, len(parts))
 	err := st.each(ctx, len(parts), func(ctx context.Context, i int) error {
@@ -92,7 +92,7 @@ func (st *Store) download(ctx context.Context, m *manifest) ([]byte, error) {
 }
 
 // remove deletes parts of a tile. Deleting what is not there succeeds.
-func (st *Store) remove(ctx context.Context, tile fence.TileID, parts []string) error {
+func (st *store) remove(ctx context.Context, tile fence.TileID, parts []string) error {
 	return st.each(ctx, len(parts), func(ctx context.Context, i int) error {
 		_, err := st.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: aws.String(st.table),
 			Key: key(tile, parts[i])})
@@ -101,7 +101,7 @@ func (st *Store) remove(ctx context.Context, tile fence.TileID, parts []string) 
 }
 
 // each calls f for 0 to n-1, parallel at a time, until one fails.
-func (st *Store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+func (st *store) each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(st.parallel)
 	for i := range n {
@@ -115,11 +115,11 @@ func (st *Store) each(ctx context.Context, n int, f func(ctx context.Context, i 
 	return group.Wait()
 }
 
-// Collect deletes a tile's chunks that no manifest names and none ever will: those of attempts that
+// collect deletes a tile's chunks that no manifest names and none ever will: those of attempts that
 // failed or were overtaken, by any process. It says how many. It is safe at any time, next to any writer:
 // an attempt that can still succeed is left alone, and so is a tile without a manifest. Put does it by
-// itself as the package comment says; Collect is for tools. Errors: a *fence.StoreError.
-func (st *Store) Collect(ctx context.Context, tile fence.TileID) (removed int, err error) {
+// itself as the package comment says. Errors: a *fence.StoreError.
+func (st *store) collect(ctx context.Context, tile fence.TileID) (removed int, err error) {
 	if err := guard.Tile(tile); err != nil {
 		return 0, err
 	}
@@ -136,7 +136,7 @@ func (st *Store) Collect(ctx context.Context, tile fence.TileID) (removed int, e
 // sweepIfDue collects orphans if there may be some; inline says that the manifest in force holds its own
 // blob, so that the next one leaves nothing behind. The checkpoint is safe without all this, so a failure
 // is logged and the next Put tries again.
-func (st *Store) sweepIfDue(ctx context.Context, tile fence.TileID, inline bool) {
+func (st *store) sweepIfDue(ctx context.Context, tile fence.TileID, inline bool) {
 	st.mu.Lock()
 	due := time.Since(st.tiles[tile].swept) >= sweepEvery
 	st.mu.Unlock()
@@ -144,7 +144,7 @@ func (st *Store) sweepIfDue(ctx context.Context, tile fence.TileID, inline bool)
 		return
 	}
 	now := time.Now()
-	if _, err := st.Collect(ctx, tile); err != nil {
+	if _, err := st.collect(ctx, tile); err != nil {
 		st.cfg.Logger.Warn("orphaned checkpoint chunks not collected", "tile", tile.String(), "error", err)
 		return
 	}
@@ -157,7 +157,7 @@ func (st *Store) sweepIfDue(ctx context.Context, tile fence.TileID, inline bool)
 
 // orphans lists the sort keys of a tile's chunks that may be deleted. The manifest is read first: one
 // that comes into force later is past it, and the chunks it names are not touched.
-func (st *Store) orphans(ctx context.Context, tile fence.TileID) ([]string, error) {
+func (st *store) orphans(ctx context.Context, tile fence.TileID) ([]string, error) {
 	inForce, found, err := st.head(ctx, tile)
 	if err != nil || !found {
 		return nil, err

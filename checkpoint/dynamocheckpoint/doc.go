@@ -42,7 +42,7 @@
 // again.
 //
 // Chunks that no manifest names are deleted by a later Put of the tile (the first of each Store, any that
-// follows a chunked one, and one an hour), or by Collect. A chunk's key says which position its attempt
+// follows a chunked one, and one an hour). A chunk's key says which position its attempt
 // was for, and it is deleted only if a manifest at that position can never again be accepted: the
 // manifest in force is at or past it and names another attempt. Since manifests never regress, this holds
 // however late a delayed request arrives, and any number of writers may race.

@@ -1,6 +1,7 @@
 package dynamocheckpoint
 
 import (
+	"context"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -10,18 +11,23 @@ import (
 )
 
 // SetChunkSize makes snapshots of more than n bytes chunked, so that tests need not write megabytes.
-func (st *Store) SetChunkSize(n int) { st.chunkSize = n }
+func (st *Store) SetChunkSize(n int) { st.own.chunkSize = n }
+
+// Collect deletes a tile's orphaned chunks.
+func (st *Store) Collect(ctx context.Context, tile fence.TileID) (int, error) {
+	return st.own.collect(ctx, tile)
+}
 
 // SetParallel sets how many chunks of one snapshot are read or written at once.
-func (st *Store) SetParallel(n int) { st.parallel = n }
+func (st *Store) SetParallel(n int) { st.own.parallel = n }
 
 // ForgetSweeps makes orphans due to be looked for again, as an hour later or in a new process.
 func (st *Store) ForgetSweeps() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	for tile, mem := range st.tiles {
+	st.own.mu.Lock()
+	defer st.own.mu.Unlock()
+	for tile, mem := range st.own.tiles {
 		mem.swept = time.Time{}
-		st.tiles[tile] = mem
+		st.own.tiles[tile] = mem
 	}
 }
 

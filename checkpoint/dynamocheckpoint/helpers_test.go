@@ -17,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/checkpoint/dynamocheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/dynamolimits"
 )
 
 const tile fence.TileID = 0x85283473fffffff
@@ -58,7 +59,7 @@ func newClient(t testing.TB, f fault) *dynamodb.Client {
 			return err
 		}
 		return stack.Finalize.Insert(inject, "Retry", middleware.After)
-	}))
+	}), dynamolimits.Check(func(err error) { t.Error(err) }))
 }
 
 // newTable creates an empty table and returns its name.

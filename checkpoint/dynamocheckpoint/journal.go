@@ -21,10 +21,8 @@ import (
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
-var _ checkpoint.JournalStore = (*Store)(nil)
-
 // Seal implements checkpoint.JournalStore.
-func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
+func (st *store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
 	const op = "journal seal"
 	if err := cmp.Or(checkpoint.ValidateSeal(tile, epoch), guard.Ended(ctx, op, tile)); err != nil {
 		return err
@@ -54,7 +52,7 @@ func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch)
 
 // Base implements checkpoint.JournalStore. The snapshot goes first: the journal's end must not be past what a reader
 // finds. What the journal lacks at or below it is no longer missing, so it is the floor, too.
-func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+func (st *store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
 		return err
 	}
@@ -94,7 +92,7 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 }
 
 // updateHead makes one conditional write to the head of a tile's journal.
-func (st *Store) updateHead(ctx context.Context, u *dynamodb.UpdateItemInput) error {
+func (st *store) updateHead(ctx context.Context, u *dynamodb.UpdateItemInput) error {
 	u.TableName = aws.String(st.table)
 	u.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
 	_, err := st.client.UpdateItem(ctx, u)
@@ -107,7 +105,7 @@ func refusedWithoutReason(ctx context.Context, op string, tile fence.TileID) err
 
 // Append implements checkpoint.JournalStore. It is one transaction: the head's end moves from the position that the
 // entry follows to the entry, if the seal is the entry's, and the entry is put with all its chunks.
-func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+func (st *store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
 	const op = "journal append"
 	if err := cmp.Or(checkpoint.ValidateEntry(tile, &e), guard.Ended(ctx, op, tile)); err != nil {
 		return err
@@ -132,7 +130,7 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 }
 
 // moveEnd is the condition of an Append, and makes the entry the journal's end.
-func (st *Store) moveEnd(tile fence.TileID, e *fence.Entry) *types.Update {
+func (st *store) moveEnd(tile fence.TileID, e *fence.Entry) *types.Update {
 	return &types.Update{
 		TableName: aws.String(st.table), Key: key(tile, journalPart),
 		UpdateExpression:         aws.String("SET #end = :end"),
@@ -147,7 +145,7 @@ func (st *Store) moveEnd(tile fence.TileID, e *fence.Entry) *types.Update {
 }
 
 // putEntry puts an entry and its chunks, in place of what an earlier owner has at its sequence.
-func (st *Store) putEntry(tile fence.TileID, e *fence.Entry) []types.TransactWriteItem {
+func (st *store) putEntry(tile fence.TileID, e *fence.Entry) []types.TransactWriteItem {
 	part := entryPart(e.Seq)
 	var chunks [][]byte
 	if len(e.Frame) > st.chunkSize {
@@ -167,7 +165,7 @@ func (st *Store) putEntry(tile fence.TileID, e *fence.Entry) []types.TransactWri
 
 // Truncate implements checkpoint.JournalStore. What other calls left behind, such as the chunks of an entry that
 // was replaced, goes with the entries.
-func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
+func (st *store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
 	const op = "journal truncate"
 	if err := checkpoint.ValidateJournalSeq(tile, upTo); err != nil {
 		return err
@@ -205,7 +203,7 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 }
 
 // noteFloor says in the head up to where entries may be missing without being lost.
-func (st *Store) noteFloor(ctx context.Context, tile fence.TileID, floor fence.Seq) error {
+func (st *store) noteFloor(ctx context.Context, tile fence.TileID, floor fence.Seq) error {
 	err := st.updateHead(ctx, &dynamodb.UpdateItemInput{
 		Key:              key(tile, journalPart),
 		UpdateExpression: aws.String("SET #floor = :floor"),
@@ -232,7 +230,7 @@ const (
 // A query may see a transaction in part: the entry and not yet all of its chunks, or the head's new end and not yet
 // the entry there. Tail then reads again. The end is what makes a Seal final: a transaction that passed the check
 // before the Seal has moved it, so a Tail after the Seal knows which entry has to be there.
-func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
+func (st *store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
 	const op = "journal tail"
 	if err := checkpoint.ValidateJournalSeq(tile, after); err != nil {
 		return nil, err
@@ -260,7 +258,7 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 }
 
 // journal reads the head of a tile's journal.
-func (st *Store) journal(ctx context.Context, tile fence.TileID) (head journalHead, found bool, err error) {
+func (st *store) journal(ctx context.Context, tile fence.TileID) (head journalHead, found bool, err error) {
 	out, err := st.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: aws.String(st.table), Key: key(tile, journalPart), ConsistentRead: aws.Bool(true),
 	})
@@ -276,7 +274,7 @@ const toTheEnd fence.Seq = math.MaxUint64
 
 // journalParts goes through the items of a tile's entries from one sequence to another, both included: each
 // entry before its chunks. Without attributes to ask for, it reads whole items.
-func (st *Store) journalParts(ctx context.Context, tile fence.TileID, from, to fence.Seq, attributes []string,
+func (st *store) journalParts(ctx context.Context, tile fence.TileID, from, to fence.Seq, attributes []string,
 	each func(item map[string]types.AttributeValue) error) error {
 	names := dynamotx.Names(append(attributes, "tile", "part")...)
 	var projection *string
@@ -306,7 +304,7 @@ func (st *Store) journalParts(ctx context.Context, tile fence.TileID, from, to f
 }
 
 // JournalHead implements checkpoint.JournalStore. It is billed for reading the tile's whole journal.
-func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
+func (st *store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
 	const op = "journal head"
 	if err := guard.Tile(tile); err != nil {
 		return checkpoint.JournalHead{}, err

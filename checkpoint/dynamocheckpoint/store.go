@@ -37,8 +37,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Store is a checkpoint.Store and a checkpoint.JournalStore in a DynamoDB table. See the package comment.
+// Store is a checkpoint.Backend in a DynamoDB table. See the package comment.
 type Store struct {
+	checkpoint.Backend
+	fence.WorldKeeper // the table takes the name and the ID of the first world whose ID is known
+	own               *store
+}
+
+type store struct {
 	client    *dynamodb.Client
 	table     string
 	cfg       Config
@@ -48,11 +54,6 @@ type Store struct {
 	mu    sync.Mutex
 	tiles map[fence.TileID]tileMemory
 }
-
-var (
-	_ checkpoint.Store  = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
-)
 
 // New returns a Store in the given table, without any I/O. A *fence.ArgumentError names a missing client
 // or table, or an option out of range.
@@ -65,18 +66,19 @@ func New(client *dynamodb.Client, table string, cfg *Config) (*Store, error) {
 		return nil, s.Err
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return &Store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize,
-		parallel: parallel, tiles: map[fence.TileID]tileMemory{}}, nil
+	own := &store{client: dynamotx.Client(client, attempts), table: table, cfg: c, chunkSize: chunkSize,
+		parallel: parallel, tiles: map[fence.TileID]tileMemory{}}
+	return &Store{own, own, own}, nil
 }
 
 // EnterWorld implements fence.WorldKeeper. The table takes the name and the ID of the first world whose ID is known.
-func (st *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+func (st *store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
 	return dynamotx.EnterWorld(ctx, st.client, st.table, [2]string{"tile", "part"}, w)
 }
 
 // Put implements checkpoint.Store. Chunks of earlier attempts are deleted before it returns; failing at
 // that is logged and made up for later, not an error.
-func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+func (st *store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	if err := cmp.Or(checkpoint.ValidatePut(tile, &s), guard.Ended(ctx, "checkpoint put", tile)); err != nil {
 		return err
 	}
@@ -93,7 +95,7 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 }
 
 // putChunked writes the chunks, then the manifest that names them.
-func (st *Store) putChunked(ctx context.Context, m *manifest, blob []byte) error {
+func (st *store) putChunked(ctx context.Context, m *manifest, blob []byte) error {
 	// The condition on the manifest is what counts. This look beforehand saves uploading what would be
 	// refused, and learns which chunks are about to be replaced.
 	old, found, err := st.head(ctx, m.Tile)
@@ -132,7 +134,7 @@ const supersedes = "attribute_not_exists(#part)" +
 
 // putManifest puts m in force if it supersedes what is. An *checkpoint.OlderError says that it does not
 // and never will.
-func (st *Store) putManifest(ctx context.Context, m *manifest) error {
+func (st *store) putManifest(ctx context.Context, m *manifest) error {
 	_, err := st.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                aws.String(st.table),
 		Item:                     m.item(),
@@ -165,7 +167,7 @@ func (st *Store) putManifest(ctx context.Context, m *manifest) error {
 }
 
 // Get implements checkpoint.Store.
-func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+func (st *store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
 	if err := guard.Tile(tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
@@ -198,7 +200,7 @@ func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bo
 }
 
 // manifest reads the manifest in force, with its blob.
-func (st *Store) manifest(ctx context.Context, tile fence.TileID) (m manifest, found bool, err error) {
+func (st *store) manifest(ctx context.Context, tile fence.TileID) (m manifest, found bool, err error) {
 	out, err := st.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: aws.String(st.table), Key: key(tile, manifestPart), ConsistentRead: aws.Bool(true),
 	})
@@ -213,7 +215,7 @@ func (st *Store) manifest(ctx context.Context, tile fence.TileID) (m manifest, f
 }
 
 // head reads the manifest in force without its blob.
-func (st *Store) head(ctx context.Context, tile fence.TileID) (m manifest, found bool, err error) {
+func (st *store) head(ctx context.Context, tile fence.TileID) (m manifest, found bool, err error) {
 	projection, names := headProjection()
 	out, err := st.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName: aws.String(st.table), Key: key(tile, manifestPart), ConsistentRead: aws.Bool(true),
@@ -227,7 +229,7 @@ func (st *Store) head(ctx context.Context, tile fence.TileID) (m manifest, found
 }
 
 // List implements checkpoint.Store. It scans the table, and is billed for all of it.
-func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
+func (st *store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 	return func(yield func(checkpoint.Head, error) bool) {
 		projection, names := headProjection()
 		names["#part"] = "part"
@@ -262,7 +264,7 @@ func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 // capacity of your choosing. It does not change a table that exists. A server that does not answer is a
 // *fence.StoreError.
 func (st *Store) EnsureTable(ctx context.Context) error {
-	_, err := dynamotx.CreateTable(ctx, st.client, &dynamodb.CreateTableInput{TableName: aws.String(st.table)},
+	err := dynamotx.CreateTable(ctx, st.own.client, &dynamodb.CreateTableInput{TableName: aws.String(st.own.table)},
 		[2]string{"tile", "part"})
 	return err
 }

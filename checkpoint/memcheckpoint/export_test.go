@@ -7,7 +7,7 @@ import (
 )
 
 // DamageEntry flips a bit of a journal entry's payload; false when there is none to flip.
-func (st *Store) DamageEntry(tile fence.TileID, seq fence.Seq) bool {
+func (st *store) DamageEntry(tile fence.TileID, seq fence.Seq) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	j := st.journals[tile]

@@ -17,10 +17,10 @@ type journal struct {
 	entries map[fence.Seq]fence.Entry
 }
 
-var _ checkpoint.JournalStore = (*Store)(nil)
+var _ checkpoint.JournalStore = (*store)(nil)
 
 // Seal implements checkpoint.JournalStore.
-func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
+func (st *store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
 	if err := cmp.Or(checkpoint.ValidateSeal(tile, epoch), guard.Ended(ctx, "journal seal", tile)); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch)
 }
 
 // journal is a tile's, which may be new. st.mu is held.
-func (st *Store) journal(tile fence.TileID) *journal {
+func (st *store) journal(tile fence.TileID) *journal {
 	j := st.journals[tile]
 	if j == nil {
 		j = &journal{entries: map[fence.Seq]fence.Entry{}}
@@ -45,7 +45,7 @@ func (st *Store) journal(tile fence.TileID) *journal {
 }
 
 // Base implements checkpoint.JournalStore.
-func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+func (st *store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 }
 
 // Append implements checkpoint.JournalStore.
-func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+func (st *store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
 	if err := cmp.Or(checkpoint.ValidateEntry(tile, &e), guard.Ended(ctx, "journal append", tile)); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) e
 }
 
 // Tail implements checkpoint.JournalStore.
-func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
+func (st *store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
 	if err := cmp.Or(checkpoint.ValidateJournalSeq(tile, after), guard.Ended(ctx, "journal tail", tile)); err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 }
 
 // sequences are those of a tile's entries, in order.
-func (st *Store) sequences(tile fence.TileID) []fence.Seq {
+func (st *store) sequences(tile fence.TileID) []fence.Seq {
 	j := st.journals[tile]
 	if j == nil {
 		return nil
@@ -108,7 +108,7 @@ func (st *Store) sequences(tile fence.TileID) []fence.Seq {
 }
 
 // Truncate implements checkpoint.JournalStore.
-func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
+func (st *store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
 	err := cmp.Or(checkpoint.ValidateJournalSeq(tile, upTo), guard.Ended(ctx, "journal truncate", tile))
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 }
 
 // JournalHead implements checkpoint.JournalStore.
-func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
+func (st *store) JournalHead(ctx context.Context, tile fence.TileID) (checkpoint.JournalHead, error) {
 	if err := cmp.Or(guard.Tile(tile), guard.Ended(ctx, "journal head", tile)); err != nil {
 		return checkpoint.JournalHead{}, err
 	}

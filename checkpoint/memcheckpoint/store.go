@@ -1,11 +1,10 @@
-// Package memcheckpoint keeps checkpoints and journals in maps: checkpoint.Store and checkpoint.JournalStore for tests
-// and local development.
+// Package memcheckpoint keeps checkpoints and journals in maps: a checkpoint.Backend for tests and local development.
 //
 //	store := memcheckpoint.New()
 //
 // Nothing survives the process. It links no driver and starts no goroutine, so it works inside a
 // testing/synctest bubble; its few lines of logic are also what the other back ends' conditions are
-// checked against. A Store is safe for concurrent use.
+// checked against. A store is safe for concurrent use.
 package memcheckpoint
 
 import (
@@ -20,8 +19,8 @@ import (
 	"github.com/tilefence/tilefence/internal/guard"
 )
 
-// Store is a checkpoint.Store and a checkpoint.JournalStore in memory. The zero Store is not usable; see New.
-type Store struct {
+// store is a checkpoint.Backend in memory.
+type store struct {
 	mu       sync.Mutex
 	tiles    map[fence.TileID]fence.Snapshot
 	journals map[fence.TileID]*journal
@@ -29,22 +28,22 @@ type Store struct {
 }
 
 var (
-	_ checkpoint.Store  = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
+	_ checkpoint.Store  = (*store)(nil)
+	_ fence.WorldKeeper = (*store)(nil)
 )
 
 // EnterWorld implements fence.WorldKeeper. The store takes the name and the ID of the first world whose ID is known.
-func (st *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+func (st *store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
 	return st.world.Enter(ctx, "the durable store in memory", w)
 }
 
 // New returns an empty store.
-func New() *Store {
-	return &Store{tiles: map[fence.TileID]fence.Snapshot{}, journals: map[fence.TileID]*journal{}}
+func New() checkpoint.Backend {
+	return &store{tiles: map[fence.TileID]fence.Snapshot{}, journals: map[fence.TileID]*journal{}}
 }
 
 // Put implements checkpoint.Store.
-func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+func (st *store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	if err := cmp.Or(checkpoint.ValidatePut(tile, &s), guard.Ended(ctx, "checkpoint put", tile)); err != nil {
 		return err
 	}
@@ -62,7 +61,7 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 }
 
 // Get implements checkpoint.Store.
-func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
+func (st *store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bool, error) {
 	if err := cmp.Or(guard.Tile(tile), guard.Ended(ctx, "checkpoint get", tile)); err != nil {
 		return fence.Snapshot{}, false, err
 	}
@@ -80,7 +79,7 @@ func (st *Store) Get(ctx context.Context, tile fence.TileID) (fence.Snapshot, bo
 }
 
 // List implements checkpoint.Store.
-func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
+func (st *store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 	return func(yield func(checkpoint.Head, error) bool) {
 		if err := guard.Ended(ctx, "checkpoint list", 0); err != nil {
 			yield(checkpoint.Head{}, err)
@@ -101,7 +100,7 @@ func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 }
 
 // Damage flips a bit of a stored blob, for tests of what happens then; false when there is none to flip.
-func (st *Store) Damage(tile fence.TileID) bool {
+func (st *store) Damage(tile fence.TileID) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	s := st.tiles[tile]

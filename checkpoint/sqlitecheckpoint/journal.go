@@ -32,10 +32,8 @@ var truncateSQL string
 //go:embed sql/entries.sql
 var entriesSQL string
 
-var _ checkpoint.JournalStore = (*Store)(nil)
-
 // Seal implements checkpoint.JournalStore.
-func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
+func (st *store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
 	if err := checkpoint.ValidateSeal(tile, epoch); err != nil {
 		return err
 	}
@@ -52,7 +50,7 @@ func (st *Store) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch)
 }
 
 // Base implements checkpoint.JournalStore.
-func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+func (st *store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	if err := checkpoint.PutBase(ctx, st, tile, s); err != nil {
 		return err
 	}
@@ -69,7 +67,7 @@ func (st *Store) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) 
 }
 
 // Append implements checkpoint.JournalStore.
-func (st *Store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
+func (st *store) Append(ctx context.Context, tile fence.TileID, e fence.Entry) error {
 	if err := checkpoint.ValidateEntry(tile, &e); err != nil {
 		return err
 	}
@@ -110,7 +108,7 @@ func end(tx *sqlitedb.Tx, tile fence.TileID) (j checkpoint.JournalEnd, err error
 }
 
 // Tail implements checkpoint.JournalStore.
-func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
+func (st *store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (tail []fence.Entry, err error) {
 	if err := checkpoint.ValidateJournalSeq(tile, after); err != nil {
 		return nil, err
 	}
@@ -129,7 +127,7 @@ func (st *Store) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) (
 }
 
 // Truncate implements checkpoint.JournalStore.
-func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
+func (st *store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
 	if err := checkpoint.ValidateJournalSeq(tile, upTo); err != nil {
 		return err
 	}
@@ -140,7 +138,7 @@ func (st *Store) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq
 }
 
 // JournalHead implements checkpoint.JournalStore.
-func (st *Store) JournalHead(ctx context.Context, tile fence.TileID) (h checkpoint.JournalHead, err error) {
+func (st *store) JournalHead(ctx context.Context, tile fence.TileID) (h checkpoint.JournalHead, err error) {
 	if err := guard.Tile(tile); err != nil {
 		return checkpoint.JournalHead{}, err
 	}

@@ -28,13 +28,14 @@ var listSQL string
 // Memory is the path that opens a database in memory.
 const Memory = sqlitedb.Memory
 
-// Store is a checkpoint.Store and a checkpoint.JournalStore in SQLite. See the package comment.
-type Store struct{ db *sqlitedb.DB }
+// Store is a checkpoint.Backend in SQLite. See the package comment.
+type Store struct {
+	checkpoint.Backend
+	fence.WorldKeeper // the file takes the name and the ID of the first world whose ID is known
+	db                *sqlitedb.DB
+}
 
-var (
-	_ checkpoint.Store  = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
-)
+type store struct{ db *sqlitedb.DB }
 
 // Open opens the database at path, creating file and tables as needed; Memory makes one in memory. Close
 // it after use. A *fence.ArgumentError names an empty path; other errors are SQLite's, or that the file was made by a
@@ -44,19 +45,14 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlitecheckpoint: open %s: %w", path, err)
 	}
-	return &Store{db: db}, nil
+	return &Store{&store{db}, db, db}, nil
 }
 
 // Close waits for running calls and closes the database.
 func (st *Store) Close() error { return st.db.Close() }
 
-// EnterWorld implements fence.WorldKeeper. The file takes the name and the ID of the first world whose ID is known.
-func (st *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
-	return st.db.EnterWorld(ctx, w)
-}
-
 // Put implements checkpoint.Store.
-func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
+func (st *store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	if err := checkpoint.ValidatePut(tile, &s); err != nil {
 		return err
 	}
@@ -82,7 +78,7 @@ func (st *Store) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) e
 }
 
 // Get implements checkpoint.Store.
-func (st *Store) Get(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error) {
+func (st *store) Get(ctx context.Context, tile fence.TileID) (s fence.Snapshot, found bool, err error) {
 	if err := guard.Tile(tile); err != nil {
 		return fence.Snapshot{}, false, err
 	}
@@ -114,7 +110,7 @@ func get(tx *sqlitedb.Tx, tile fence.TileID, whole bool) (h checkpoint.Head, blo
 }
 
 // List implements checkpoint.Store.
-func (st *Store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
+func (st *store) List(ctx context.Context) iter.Seq2[checkpoint.Head, error] {
 	return func(yield func(checkpoint.Head, error) bool) {
 		// The heads are read first: the loop's body may call the store, which has one connection.
 		var heads []checkpoint.Head

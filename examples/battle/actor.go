@@ -25,11 +25,8 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	}
 	defer p.close()
 	if o.gossip != "" {
-		c := gossip.Config{Bind: o.gossip, Seeds: list(o.gossipSeeds), Timing: gossip.Fast(), Logger: logger,
-			Label: o.world}
-		if p.backends.Keys != nil {
-			c.SecretKey = p.backends.Keys[0]
-		}
+		c := gossip.Config{Bind: o.gossip, Advertise: o.gossipAdvertise, Seeds: list(o.gossipSeeds),
+			Timing: gossip.Fast(), Logger: logger, Label: o.world, SecretKeys: p.backends.Keys}
 		p.backends.Members = c
 	}
 	if o.orders {

@@ -31,6 +31,8 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route"
+	"github.com/tilefence/tilefence/fence/route/directory"
+	"github.com/tilefence/tilefence/fence/route/directory/redisdirectory"
 	"github.com/tilefence/tilefence/internal/certs"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/faultinject"
@@ -43,7 +45,6 @@ import (
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/stream/share"
 	"github.com/tilefence/tilefence/stream/share/redisshare"
-	slow "github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/memplan"
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
 )
@@ -56,8 +57,6 @@ type backends struct {
 
 	start                  *tilefence.Starting
 	world                  fence.World       // of what the servers keep
-	tickets                matchStore        // of the lobby
-	plans                  slow.Store        // of the pilots
 	line                   *faultinject.Line // every process's way to the coordination store
 	deleteOwner            func(ctx context.Context, id fence.TileID) error
 	loseTile               func(id fence.TileID) // empties the store of a tile; nil with servers
@@ -122,7 +121,8 @@ func openBackends(
 func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 	store := memfence.New()
 	b.Authority, b.Store, b.Log = memfence.NewAuthority(), store, memstream.New(store)
-	b.Fanout, b.Workers, b.tickets, b.plans = memfanout.New(), share.NewMemory(), memmatch.New(), memplan.New()
+	b.Directory = directory.NewMemory()
+	b.Fanout, b.Workers, b.Matches, b.Plans = memfanout.New(), share.NewMemory(), memmatch.New(), memplan.New()
 	b.deleteOwner = func(_ context.Context, id fence.TileID) error {
 		store.Update(id, func(s *memfence.State) { s.Owner = fence.Owner{} })
 		return nil
@@ -133,7 +133,7 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 		return err
 	}
 	b.onClose(func() { _ = checkpoints.Close() })
-	ledger, err := sqliteledger.Open(ctx, filepath.Join(dir, "ledger.db"), nil)
+	ledger, err := sqliteledger.Open(ctx, filepath.Join(dir, "ledger.db"))
 	if err != nil {
 		return err
 	}
@@ -144,17 +144,20 @@ func (b *backends) openEmbedded(ctx context.Context, dir string) error {
 
 // openServers waits for servers that are down. What can be known to be wrong without them is refused before.
 func (b *backends) openServers(ctx context.Context, o *options) error {
-	coordination, delivery := redisfence.Options(list(o.redis)...), redisfanout.Options(list(o.fanout)...)
-	for _, addresses := range [][]string{coordination.Addrs, delivery.Addrs} {
-		if err := redisfence.CheckAddresses(addresses); err != nil {
-			return err
-		}
+	coordination, err := redisfence.ParseOptions(o.redis)
+	if err != nil {
+		return err
 	}
+	named, err := redisfence.ParseOptions(o.fanout)
+	if err != nil {
+		return err
+	}
+	delivery := redisfanout.Options(named.Addrs...)
+	delivery.Username, delivery.Password, delivery.TLSConfig = named.Username, named.Password, named.TLSConfig
 	if err := b.openAuthority(ctx, o.postgres, o.world); err != nil {
 		return err
 	}
-	err := b.openStore(ctx, coordination)
-	if err != nil {
+	if err := b.openStore(ctx, coordination); err != nil {
 		return err
 	}
 	if b.delivery, err = b.cluster(ctx, "fan-out", delivery); err != nil {
@@ -164,7 +167,8 @@ func (b *backends) openServers(ctx context.Context, o *options) error {
 		return err
 	}
 	b.Workers = redisshare.New(b.delivery, b.world)
-	if err := b.openTickets(ctx); err != nil {
+	b.Directory = redisdirectory.New(b.delivery, b.world)
+	if err := b.openMatches(ctx); err != nil {
 		return err
 	}
 	if err := b.openPlans(ctx); err != nil {
@@ -199,7 +203,7 @@ func (b *backends) openStore(ctx context.Context, o *redis.ClusterOptions) (err 
 		return err
 	}
 	// The battle's own servers write no files, and a battle that is lost with them is no loss.
-	store, err := redisfence.New(b.coordination, &redisfence.Config{World: b.world, AllowNoPersistence: true})
+	store, err := redisfence.New(b.coordination, &redisfence.Config{World: b.world, Persistence: redisfence.Volatile})
 	if err != nil {
 		return err
 	}
@@ -210,15 +214,15 @@ func (b *backends) openStore(ctx context.Context, o *redis.ClusterOptions) (err 
 	return b.start.Await(ctx, "coordination Redis", store.Load)
 }
 
-// openTickets keeps the lobby's tickets on the fan-out cluster: chaos takes away all that the coordination cluster
+// openMatches keeps the lobby's tickets on the fan-out cluster: chaos takes away all that the coordination cluster
 // holds. The tiles' owners restore that, and no process could restore tickets. The cluster has no replicas to wait for.
-func (b *backends) openTickets(ctx context.Context) error {
-	tickets, err := redismatch.New(b.delivery, &redismatch.Config{World: b.world, NoReplicas: true})
+func (b *backends) openMatches(ctx context.Context) error {
+	matches, err := redismatch.New(b.delivery, &redismatch.Config{World: b.world, NoReplicas: true})
 	if err != nil {
 		return err
 	}
-	b.tickets, b.Checked = tickets, append(b.Checked, tickets)
-	return b.start.Await(ctx, "fan-out Redis", tickets.Load)
+	b.Matches = matches
+	return b.start.Await(ctx, "fan-out Redis", matches.Load)
 }
 
 // openPlans keeps the pilots' requests beside the tickets, for the same reason, under a name of this battle.
@@ -227,13 +231,13 @@ func (b *backends) openPlans(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.plans, b.Checked = plans, append(b.Checked, plans)
+	b.Plans = plans
 	return b.start.Await(ctx, "fan-out Redis", plans.Load)
 }
 
 // cluster connects to a Redis Cluster.
 func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOptions) (*redis.ClusterClient, error) {
-	o.TLSConfig = b.stores
+	o.TLSConfig = cmp.Or(o.TLSConfig, b.stores)
 	what = fmt.Sprintf("%s Redis Cluster at %s", what, strings.Join(o.Addrs, ","))
 	var client redis.UniversalClient
 	err := b.start.Await(ctx, what, func(ctx context.Context) (err error) {
@@ -252,12 +256,16 @@ func (b *backends) cluster(ctx context.Context, what string, o *redis.ClusterOpt
 }
 
 // openViews opens what relays share. It need not be there: relays use it when it is.
-func (b *backends) openViews(addr string, rebuilds viewcache.Hooks, logger *slog.Logger) error {
-	o := redisviewcache.Options(addr)
-	o.TLSConfig = b.stores
+func (b *backends) openViews(server string, rebuilds viewcache.Hooks, logger *slog.Logger) error {
+	named, err := redisfence.ParseOptions(server)
+	if err != nil {
+		return err
+	}
+	o := redisviewcache.Options(named.Addrs[0])
+	o.Username, o.Password, o.TLSConfig = named.Username, named.Password, cmp.Or(named.TLSConfig, b.stores)
 	client := redis.NewClient(o)
 	b.onClose(func() { _ = client.Close() })
-	store, err := redisviewcache.New(client, b.world, nil)
+	store, err := redisviewcache.New(client, b.world, 0)
 	if err != nil {
 		return err
 	}

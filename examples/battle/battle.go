@@ -151,7 +151,7 @@ func (d *deployment) stop(servers func()) {
 func (d *deployment) startHosts() error {
 	if d.options.pilots > 0 {
 		d.pilot = d.newPilots()
-		d.metrics.Plan(d.backends.plans)
+		d.metrics.Plan(d.backends.Plans)
 		if err := d.pilot.Open(); err != nil {
 			return err
 		}

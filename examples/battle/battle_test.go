@@ -178,7 +178,7 @@ func processes(t *testing.T, common ...string) (start func(args ...string) (*exe
 		s := &screen{}
 		c.Stdout, c.Stderr = s, s
 		c.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // what is killed leaves its directory
-		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		devstack.EndTogether(c)
 		require.NoError(t, c.Start())
 		t.Cleanup(func() {
 			_ = c.Process.Kill() // most have ended by then

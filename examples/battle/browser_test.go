@@ -94,3 +94,53 @@ func TestPilotsOnThePage(t *testing.T) {
 	require.NotNil(t, r)
 	assert.True(t, r.Converged, r.Why)
 }
+
+// countShips counts how often each ship is drawn in each picture: window.wrong is of the pictures that had a ship
+// twice, or not at all between two that had it.
+const countShips = `import("/assets/sprites.js").then(({ Sprites }) => {
+	const draw = Sprites.prototype.draw, pictures = new Map();
+	window.wrong = [];
+	window.drawn = 0;
+	Sprites.prototype.draw = function (ctx, camera, now, shown, all) {
+		if (!pictures.has(now)) pictures.set(now, new Map());
+		for (const { ship } of all ?? this.all.values()) {
+			if (shown(ship)) pictures.get(now).set(ship.name, (pictures.get(now).get(ship.name) ?? 0) + 1);
+		}
+		const times = [...pictures.keys()];
+		if (times.length > 4) { // the last one is not complete
+			const [before, it, after] = times.map((t) => pictures.get(t));
+			for (const [name, n] of it) if (n !== 1) window.wrong.push(name + " " + n + " times");
+			for (const name of before.keys()) {
+				if (after.has(name) && !it.has(name)) window.wrong.push(name + " not at all");
+			}
+			window.drawn++;
+			pictures.delete(times[0]);
+		}
+		return draw.call(this, ctx, camera, now, shown, all);
+	};
+})`
+
+// TestShipsCrossOnThePage: ships sail and warp between two tiles, and in every picture each is drawn once.
+func TestShipsCrossOnThePage(t *testing.T) {
+	d := deploy(t, "-tiles", "2", "-hosts", "2", "-tick", "100ms", "-clients", "60", "-pilots", "0", "-lobby", "0")
+	ctx, over := context.WithCancel(t.Context())
+	played := make(chan *measure.Report, 1)
+	go func() {
+		r, err := d.play(ctx)
+		assert.NoError(t, err)
+		played <- r
+	}()
+	b := chromium.Open(t, "http://"+d.page.Addr().String()+"/")
+	b.Eval(countShips, nil)
+	b.Until(`+document.getElementById("n-crossings").textContent >= 20 && window.drawn > 100`)
+	var wrong []string
+	b.Eval(`window.wrong`, &wrong)
+	assert.Empty(t, wrong)
+	_, errors := b.Noted()
+	assert.Empty(t, errors)
+	over()
+	r := <-played
+	require.NotNil(t, r)
+	assert.True(t, r.Converged, r.Why)
+	assert.NoError(t, r.Census.Err())
+}

@@ -20,7 +20,8 @@ func TestChaos(t *testing.T) {
 	for _, seed := range []int{3, 8, 22} { // the first five faults of these are, together, of every kind
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			r := checkChaos(t, 5, "-stack", "embedded", "-seed", fmt.Sprint(seed), "-chaos-every", "300ms")
+			r := checkChaos(t, 5, "-stack", "embedded", "-seed", fmt.Sprint(seed), "-chaos-every", "300ms",
+				"-durability", "write-behind")
 			if lost := r.Chaos.Kinds["coordination lost"]; lost == nil {
 				assert.Zero(t, r.Servers["tile_heals_total/rebased"], "nothing else here can take a history away")
 			} else {
@@ -34,7 +35,8 @@ func TestChaos(t *testing.T) {
 func TestChaosOnServers(t *testing.T) {
 	stacktest.RequireFullTest(t)
 	t.Parallel()
-	r := checkChaos(t, 7, "-stack", "local", "-world", "two", "-chaos-every", "300ms")
+	r := checkChaos(t, 7, "-stack", "local", "-world", "two", "-chaos-every", "300ms",
+		"-durability", "write-behind") // so that ships outlive the loss of all coordination, whatever was under way
 	assert.Positive(t, r.Servers["relay_shared_total"], "views are read by way of the Redis of the views")
 	servers := 0
 	for _, k := range []faultinject.Kind{faultinject.MasterPaused, faultinject.MasterKilled,
@@ -59,6 +61,7 @@ func checkChaos(t *testing.T, faults int, args ...string) measure.Report {
 		return s.Chaos.Faults > faults || s.Chaos.Faults == faults && s.Chaos.Fault.Over > 0
 	})
 	p.counts(t, "admission_settles_total")
+	p.counts(t, "tile_crossings_total")
 	r := p.end(t)
 	require.NotNil(t, r.Chaos)
 	assert.GreaterOrEqual(t, r.Chaos.Faults, faults)
@@ -66,7 +69,6 @@ func checkChaos(t *testing.T, faults int, args ...string) measure.Report {
 	assert.Zero(t, r.Chaos.Unrecovered)
 	require.NotNil(t, r.Census)
 	assert.NoError(t, r.Census.Err())
-	assert.Positive(t, r.Census.Crossings)
 	require.NotNil(t, r.Lobby)
 	assert.Empty(t, r.Lobby.Why)
 	if parted := r.Chaos.Kinds["owner cut off"]; parted != nil {

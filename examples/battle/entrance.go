@@ -105,7 +105,7 @@ func (l *lobby) sit(ctx context.Context, value any) error {
 	if s.Assignment == nil {
 		return &match.DeniedError{Err: match.ErrLapsed, What: "match " + s.Match + ", ticket " + ticket}
 	}
-	if err := l.store.Take(ctx, l.pool, s.Match, ticket); err != nil {
+	if err := l.backends.Matches.Take(ctx, l.backends.Seats, s.Match, ticket); err != nil {
 		return err
 	}
 	if err := l.census.Sit(ticket, s.Assignment); err != nil {
@@ -122,7 +122,7 @@ func (l *lobby) leave(ctx context.Context, s match.Status) error {
 	if a == nil {
 		return &match.DeniedError{Err: match.ErrLapsed, What: "ticket " + ticket}
 	}
-	err := l.store.Free(ctx, l.pool, a.Match, ticket)
+	err := l.backends.Matches.Free(ctx, l.backends.Seats, a.Match, ticket)
 	if err == nil {
 		l.census.Left(ticket, s.State)
 	}

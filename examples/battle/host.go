@@ -19,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/tile"
+	slow "github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/tilehost"
 )
 
@@ -58,13 +59,10 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 		b.Members = h.member
 	}
 	hooks := p.meters.Hooks(contact)
-	submit := func(ctx context.Context, in tile.Intent) (tile.Result, error) { return h.Host().Submit(ctx, in) }
-	if hooks, err = p.pilot.Attend(h, submit, hooks); err != nil {
-		return nil, err
-	}
+	hooks = p.pilot.Attend(func() *slow.Desk { return h.Plans() }, hooks)
 	cfg := tilefence.TileServerConfig{
 		Web:    tilefence.Web{Listener: h.conns, Handler: h.handler},
-		Notify: h.notified, DecisionLog: p.decisions, RebalanceEvery: p.options.balanceEvery,
+		Notify: h.notified, DecisionLog: p.decisions, RebalanceEvery: p.options.balanceEvery, Seats: p.lobby.seats(),
 		Host: tilehost.Config{
 			Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) { h.tileEnded(i, p.fail) }},
 			Tile: tile.Config{TickInterval: p.options.tick, SuspectAfter: p.options.silence(),
@@ -129,7 +127,7 @@ func (h *host) state(ctx context.Context, id fence.TileID) (players.OwnerState, 
 		status, rules := p.Status(), r.(*game.Rules)
 		s = players.OwnerState{Tile: id, State: status.State.String(), Epoch: status.Epoch, Seq: at.Seq,
 			Chain: at.Chain, Digest: rules.Digest().String(), Areas: rules.Digests(),
-			Serving: status.State == tile.Serving, UnderWay: status.UnderWay}
+			Serving: status.State == tile.Serving, UnderWay: status.UnderWay, Waits: rules.Waits()}
 	})
 	return s, err
 }

@@ -3,17 +3,17 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/census"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
-	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait"
@@ -22,81 +22,63 @@ import (
 // The matchmaking of a battle: how many run, and for how long things last. A battle is short, so all is quicker than
 // the defaults.
 const (
-	matchWorkers     = 2
-	matchSupervisors = 2
-	matchLease       = 2 * time.Second
-	matchPeriod      = time.Second
-	seatHold         = 3 * time.Second // for a player to come to the gateway
-	seatsPerTile     = 4
-	offerEvery       = time.Second
-	offerTTL         = 3 * offerEvery
-	matchPool        = "battle"
+	matchServers = 2
+	matchLease   = 2 * time.Second
+	matchPeriod  = time.Second
+	seatHold     = 3 * time.Second // for a player to come to the gateway
+	seatsPerTile = 4
 )
 
-// matchStore is where tickets and seats are kept.
-type matchStore interface {
-	match.Store
-	match.Seats
-}
-
-// lobby is the way from "find a match" to a seat on a tile: match workers, supervisors, the tiles' offers of seats, and
-// the entrance (entrance.go) where players ask.
+// lobby is the way from "find a match" to a seat on a tile: match servers, and the entrance (entrance.go) where players
+// ask.
 type lobby struct {
 	*deployment
-	store   matchStore
 	queue   match.Queue
-	pool    string
 	tickets *match.Lobby
-	seats   *match.SeatAllocator
 	handler http.Handler // of the entrance
 
 	census  *census.Census // of the tickets
 	workers *chaos.MatchWorkers
-	stops   []func() // of supervisors, offers and looks
+	stop    func() // of the looks
 	shown   atomic.Pointer[statuspoller.Lobby]
 }
 
 // newLobby makes the lobby of a battle. Its queue and its pool of seats are the battle's own, also where servers
 // are shared.
 func (d *deployment) newLobby() (*lobby, error) {
-	name := rand.Text()[:8]
-	l := &lobby{deployment: d, store: d.backends.tickets, pool: matchPool + "-" + name}
+	name := "battle-" + rand.Text()[:8]
+	d.backends.Seats = name
+	l := &lobby{deployment: d}
 	l.shown.Store(&statuspoller.Lobby{})
 	// Two teams of two; pairs if no other player comes for a while.
-	l.queue = match.Queue{Name: "battle-" + name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
+	l.queue = match.Queue{Name: name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
 		MaxWait: time.Minute, Room: 2000, Strategy: match.Window{Initial: 100, Growth: 40}}
-	var err error
-	if l.tickets, err = match.NewLobby(l.store, l.queue); err != nil {
+	seats, err := match.NewSeatAllocator(d.backends.Matches, name, seatHold)
+	if err != nil {
 		return nil, err
 	}
-	if l.seats, err = match.NewSeatAllocator(l.store, l.pool, seatHold); err != nil {
+	if l.tickets, err = match.NewLobby(d.backends.Matches, l.queue); err != nil {
 		return nil, err
 	}
 	l.census = census.New(l.tickets, l.queue.Name)
-	l.workers = &chaos.MatchWorkers{Store: l.store, Seats: l.seats, Queue: l.queue, Tickets: l.tickets, Start: l.start,
-		Config: match.WorkerConfig{Lease: matchLease, Drain: time.Second,
-			Hooks: match.Hooks{Finished: l.census.Finished}, Logger: l.logger}}
+	cfg := tilefence.MatchServerConfig{Allocator: seats, Logger: l.logger, DecisionLog: l.decisions,
+		Worker:     match.WorkerConfig{Lease: matchLease, Drain: time.Second},
+		Supervisor: match.SupervisorConfig{Period: matchPeriod, Hooks: match.Hooks{Reclaimed: l.reclaimed}}}
+	cfg.Worker.Hooks.Finished, cfg.Supervisor.Hooks.Finished = l.census.Finished, l.census.Finished
+	l.workers = &chaos.MatchWorkers{Backends: d.backends.Backends, Queue: l.queue, Tickets: l.tickets, Start: l.start,
+		Config: cfg}
 	l.handler, err = l.entrance()
 	return l, err
 }
 
-// open starts workers, supervisors and offers.
+// open starts the match servers.
 func (l *lobby) open() error {
-	for range matchWorkers {
+	for range matchServers {
 		if err := l.workers.Hire(); err != nil {
 			return err
 		}
 	}
-	for range matchSupervisors {
-		s, err := match.NewSupervisor(l.store, l.seats, []match.Queue{l.queue}, &match.SupervisorConfig{
-			Period: matchPeriod, Logger: l.logger,
-			Hooks: match.Hooks{Finished: l.census.Finished, Reclaimed: l.reclaimed}})
-		if err != nil {
-			return err
-		}
-		l.stops = append(l.stops, l.start(s.Run))
-	}
-	l.stops = append(l.stops, l.start(l.offer), l.start(l.look))
+	l.stop = l.start(l.look)
 	return nil
 }
 
@@ -109,23 +91,23 @@ func (l *lobby) queueUp(ctx context.Context) error {
 		players.Entrance{Guests: at + guestPath, Tickets: at + ticketPath, SeatHold: seatHold}, cfg)
 }
 
-// close stops what open and hire have started. Workers first: what they have under way they finish, and supervisors
-// finish the rest.
+// close stops what open and hire have started, and finishes what the match servers have left.
 func (l *lobby) close(ctx context.Context) {
 	l.workers.Close()
 	l.settle(ctx)
-	for _, stop := range l.stops {
-		stop()
-	}
-	l.stops = nil
+	l.stop()
 }
 
-// settle waits until supervisors have returned or finished all that dead workers held.
+// settle supervises until all that dead workers held has been returned or finished.
 func (l *lobby) settle(ctx context.Context) {
-	for end := time.Now().Add(matchLease + 10*matchPeriod); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	s, err := match.NewSupervisor(l.backends.Matches, l.workers.Config.Allocator, []match.Queue{l.queue},
+		&l.workers.Config.Supervisor)
+	for end := time.Now().Add(matchLease + 10*matchPeriod); err == nil && time.Now().Before(end); {
 		if d, err := l.tickets.Depth(ctx, l.queue.Name); err == nil && d.Claimed+d.Matched+d.Pending == 0 {
 			return
 		}
+		s.Once(ctx)
+		wait.For(ctx, 50*time.Millisecond)
 	}
 }
 
@@ -157,25 +139,13 @@ func matches(n int) string {
 	return fmt.Sprintf("%d matches", n)
 }
 
-// offer announces the seats of each tile for its owner, for as long as the owner serves and its process runs. A host
-// that is a process of its own would do so for its tiles.
-func (l *lobby) offer(ctx context.Context) error {
-	info := map[string]string{"relay": l.view, "gateway": l.intents}
-	for {
-		for _, id := range l.world {
-			h := l.hosts.owner(id)
-			if h == nil || !h.line.Is(faultinject.Flowing) {
-				continue // its last offer ends
-			}
-			o := match.Offer{Tile: id, Epoch: h.status(id).Epoch, Contact: h.Contact(), Info: info, Seats: seatsPerTile}
-			if _, err := l.store.Offer(ctx, l.pool, o, offerTTL); err != nil && !errors.Is(err, match.ErrStaleOffer) {
-				l.logger.Warn("seats were not offered", "tile", id, "error", err) // again in a moment
-			}
-		}
-		if !wait.For(ctx, offerEvery) {
-			return nil
-		}
+// seats says what a tile offers to matches; nil without a lobby.
+func (l *lobby) seats() func(fence.TileID) match.Offer {
+	if l == nil {
+		return nil
 	}
+	offer := match.Offer{Info: map[string]string{"relay": l.view, "gateway": l.intents}, Seats: seatsPerTile}
+	return func(fence.TileID) match.Offer { return offer }
 }
 
 // look brings what the page shows up to date. It is no part of the poller's Run, because the servers may be paused.
@@ -213,7 +183,7 @@ func (l *lobby) status(ctx context.Context) (*statuspoller.Lobby, error) {
 		s.Longest = &statuspoller.Ticket{ID: t.Ticket.ID, Players: names(t.Ticket), Rating: t.Ticket.Rating,
 			Waited: t.Waited.Milliseconds(), Why: t.Why.String()}
 	}
-	tiles, err := l.store.Tiles(ctx, l.pool)
+	tiles, err := l.backends.Matches.Tiles(ctx, l.backends.Seats)
 	for _, id := range l.world {
 		if i := slices.IndexFunc(tiles, func(t match.Load) bool { return t.Tile == id }); i >= 0 {
 			t := tiles[i]

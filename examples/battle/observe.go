@@ -18,7 +18,6 @@ import (
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/metrics/prommetrics"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // newPoller makes what the page of this process shows. hosts are those in this process, or nil.
@@ -99,7 +98,7 @@ func onThisMachine(r *http.Request) error {
 
 // decodeTile lists the ships of a tile.
 func decodeTile(id fence.TileID, snapshot []byte) (any, error) {
-	ground, err := region.Of(id)
+	ground, err := game.GroundOf(id, nil)
 	if err != nil {
 		return nil, err
 	}

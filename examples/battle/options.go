@@ -40,6 +40,7 @@ type options struct {
 	only                      string // tile: which tiles this host claims, "0,2,5" or "all"
 	follow                    string // tile: which tiles this host follows, in the same form, or none
 	gossip, gossipSeeds       string // tile, gateway: host:port to listen on, and those of others
+	gossipAdvertise           string // and the one that others are told, where it is another
 	secret                    string // of the actors, which prove to each other that they know it
 	takeOver, noPage, verbose bool
 	secure                    bool
@@ -110,7 +111,8 @@ func (o *options) define(f *flag.FlagSet) {
 	text(&o.stack, "stack", "embedded",
 		"`which` servers: embedded (none), or local (starts Redis, PostgreSQL, a DynamoDB-compatible server, and "+
 			"Prometheus where it is installed)")
-	text(&o.redis, "redis", "", "coordination Redis Cluster that already runs, `host:port,…`")
+	text(&o.redis, "redis", "", "coordination Redis Cluster that already runs, `host:port,…` or a "+
+		"rediss:// URL, with user, password and the files ca, cert, key")
 	text(&o.fanout, "fanout", "", "fan-out Redis Cluster, `host:port,…` (default: the coordination cluster)")
 	text(&o.views, "views", "", "relay: Redis for the views that relays share, `host:port` (default: they share none)")
 	text(&o.postgres, "postgres", "", "PostgreSQL `URL`")
@@ -135,13 +137,16 @@ func (o *options) define(f *flag.FlagSet) {
 		"tile: which tiles to follow, to take them over when their owner dies: by `number`, or all (default: none)")
 	text(&o.gossip, "gossip", "",
 		"tile, gateway: the IP `address` and port of this process's gossip (default: no gossip)")
+	text(&o.gossipAdvertise, "gossip-advertise", "", "tile, gateway: the IP `address` and port at which others reach "+
+		"this process's gossip (default: -gossip)")
 	text(&o.gossipSeeds, "gossip-seeds", "",
 		"tile, gateway: gossip addresses of others, `host:port,…`; any one that lives will do")
 	text(&o.secret, "secret", "", "`text` that all actors know: it proves them to each other, encrypts the gossip, "+
 		"and signs the tokens of players, who are believed without it. "+
 		"Set TILEFENCE_SECRET, which other users of the machine do not see (default: none is needed)")
-	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it) or "+
-		"write-through (the durable store has it) (default checkpointed)",
+	f.Func("durability", "what an acknowledged tick `survives`: checkpointed, replicated (its replicas have it), "+
+		"write-behind (the durable store has what other tiles were told) or write-through (it has the tick) "+
+		"(default checkpointed: a ship can be lost if all coordination is)",
 		func(s string) (err error) {
 			o.durability, err = tile.ParseDurability(s)
 			return err

@@ -10,7 +10,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/pilots"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
-	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
@@ -75,6 +74,9 @@ func (p *plan) newFleet(relayURL, gatewayURL string) (*players.Fleet, error) {
 // ownerState asks the tile's owner for its state, at the contact the owner hash names.
 func (p *plan) ownerState(ctx context.Context, id fence.TileID) (players.OwnerState, error) {
 	o, err := p.backends.Store.Owner(ctx, id)
+	if err == nil && o.Contact == "" {
+		err = fence.ErrNoOwner
+	}
 	if err != nil {
 		return players.OwnerState{}, err
 	}
@@ -88,9 +90,9 @@ func (d *deployment) newPilots() *pilots.Pilots {
 		id := d.world[i%len(d.world)]
 		ships[id] = append(ships[id], players.Name(i))
 	}
-	return pilots.New(&pilots.Config{Tiles: d.world, Ships: ships, Seed: d.options.seed, Store: d.backends.plans,
-		Log: d.backends.Log, Owner: d.hosts.serving, Start: d.start, Fail: d.fail, Logger: d.logger,
-		Hosts: func() (all []chaos.Host) {
+	return pilots.New(&pilots.Config{Tiles: d.world, Ships: ships, Seed: d.options.seed,
+		Backends: d.backends.Backends, Start: d.start, Fail: d.fail, Logger: d.logger,
+		Hosts: func() (all []pilots.Host) {
 			for _, h := range d.hosts.all() {
 				all = append(all, h)
 			}

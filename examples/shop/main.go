@@ -99,7 +99,7 @@ func mayWatch(_ context.Context, who session.Identity, _ fence.TileID, areas fen
 
 func main() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
-	ledger := must(sqliteledger.Open(ctx, ":memory:", nil))
+	ledger := must(sqliteledger.Open(ctx, ":memory:"))
 	store := memfence.New()
 	b := tilefence.Backends{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store),
 		Fanout: memfanout.New(), Durable: memcheckpoint.New(), Ledger: ledger, Workers: share.NewMemory(),

@@ -84,8 +84,8 @@ var commands = []command{
 		needAuthority, anyTiles, listQuarantines},
 	{"quarantine release", "[tile…]", "lets tile servers claim them again, none meaning all: the rules are repaired",
 		needAuthority, anyTiles, releaseQuarantines},
-	{"quarantine skip", "<tile>", "the same, without the event that could not be folded (-yes)", needAuthority, 1,
-		skipEvent},
+	{"quarantine skip", "<tile>", "the same, without the event that could not be folded (-yes)",
+		needCoordination | needAuthority, 1, skipEvent},
 	{"quarantine rewind", "<tile>", "puts it back to its last snapshot, and discards what came after (-yes)",
 		needCoordination | needAuthority, 1, rewind},
 	{"ledger", "", "the balance of every currency over the whole ledger, and whether every unit is accounted for",
@@ -96,6 +96,9 @@ var commands = []command{
 		needLedger | needCoordination, anyWords, settlePending},
 	{"ledger resolve", "<action> <outcome>", "records an outcome that you have found out (-yes)", needLedger, anyWords,
 		resolvePending},
+	{"tables create", "", "makes the tables of checkpoints and ledger that do not exist (-dynamodb)", 0, 0,
+		createTables},
+	{"tables describe", "", "prints them as a template for CloudFormation; needs no servers", 0, 0, describeTables},
 	{"checkpoint list", "", "every tile's durable snapshot", needCheckpoints, 0, listCheckpoints},
 	{"checkpoint show", "<tile>", "one tile's durable snapshot (-blob writes its bytes to standard output)",
 		needCheckpoints, 1, showCheckpoint},
@@ -177,7 +180,8 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.SetOutput(errs)
 	f.Usage = func() { usage(f, errs) }
 	f.StringVar(&o.redis, "redis", os.Getenv("TILEFENCE_REDIS"),
-		"coordination Redis, a cluster or one server, `host:port,…` ($TILEFENCE_REDIS)")
+		"coordination Redis, a cluster or one server, `host:port,…` or a URL that begins with redis:// or rediss:// "+
+			"($TILEFENCE_REDIS)")
 	f.StringVar(&o.postgres, "postgres", os.Getenv("TILEFENCE_POSTGRES"),
 		"epoch authority, a PostgreSQL `URL` ($TILEFENCE_POSTGRES)")
 	f.StringVar(&o.world, "world", os.Getenv("TILEFENCE_WORLD"),
@@ -189,7 +193,8 @@ func parse(args []string, errs io.Writer) (*options, error) {
 	f.StringVar(&o.nats, "nats", os.Getenv("TILEFENCE_NATS"),
 		"NATS servers of the broker tier, `URL,…` ($TILEFENCE_NATS)")
 	f.StringVar(&o.user, "user", os.Getenv("TILEFENCE_USER"),
-		"Redis `user` on both clusters, whose password is $TILEFENCE_PASSWORD ($TILEFENCE_USER; default: Redis's own)")
+		"Redis `user` where a URL names none, whose password is $TILEFENCE_PASSWORD ($TILEFENCE_USER; default: "+
+			"Redis's own)")
 	f.StringVar(&o.dynamodb, "dynamodb", os.Getenv("TILEFENCE_DYNAMODB"),
 		"endpoint of the checkpoint store, a `URL`; aws: region and credentials as the AWS tools find them "+
 			"($TILEFENCE_DYNAMODB)")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -38,15 +39,17 @@ type decidedRow struct {
 	broken *check.Violation // the first
 }
 
-// decisions are the logs of processes, and what their gateways say of money.
+// decisions are the logs of processes, what their gateways say of money, and where their matches play.
 type decisions struct {
 	logs     []*decision.File
-	refunded map[string]bool // actions whose price was given back: no tile has applied one
+	refunded map[string]bool   // actions whose price was given back: no tile has applied one
+	plays    map[string]uint64 // tiles by match
+	twice    string            // a match that was assigned to two tiles
 }
 
 // openDecisions reads those of the files that are logs of decisions, and returns the names of the others.
 func openDecisions(names []string) (*decisions, []string, error) {
-	d := &decisions{refunded: map[string]bool{}}
+	d := &decisions{refunded: map[string]bool{}, plays: map[string]uint64{}}
 	var others []string
 	for _, name := range names {
 		is, err := isDecisions(name)
@@ -66,12 +69,24 @@ func openDecisions(names []string) (*decisions, []string, error) {
 			if e.Refunded {
 				d.refunded[e.Action] = true
 			}
+			if e.Kind == decision.Assigned {
+				d.assigned(e)
+			}
 		})
 		if err != nil {
 			return nil, nil, err
 		}
 	}
 	return d, others, nil
+}
+
+// assigned notes where a match plays: on one tile, whichever servers have asked, and however often.
+func (d *decisions) assigned(e *decision.Event) {
+	if before, known := d.plays[e.Action]; known && before != e.Count && d.twice == "" {
+		d.twice = fmt.Sprintf("match %q was assigned to tile %s and to tile %s", e.Action, fence.TileID(before),
+			fence.TileID(e.Count))
+	}
+	d.plays[e.Action] = e.Count
 }
 
 func isDecisions(name string) (bool, error) {
@@ -124,8 +139,11 @@ func (d *decisions) verify(t *tool, streams map[fence.TileID][]history.Entry) er
 			t.out.printf("the first promise broken, at %s: %s: tile %s: %s\n",
 				time.Unix(0, first.At).UTC().Format(time.RFC3339Nano), first.Check, first.Tile, first.Detail)
 		}
+		if d.twice != "" {
+			t.out.printf("plays once: %s\n", d.twice)
+		}
 	}
-	if first != nil {
+	if first != nil || d.twice != "" {
 		return errDamaged
 	}
 	return nil

@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/cputime"
 	"github.com/tilefence/tilefence/internal/decision"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -241,6 +241,25 @@ func TestVerifyRefunds(t *testing.T) {
 	}
 }
 
+// TestVerifyMatches: a match plays on one tile, whoever has asked for it and however often.
+func TestVerifyMatches(t *testing.T) {
+	for other, broken := range map[fence.TileID]bool{third: false, third + 1: true} {
+		w := newBoard(t).tell(third)
+		for i, id := range []fence.TileID{third, other} {
+			w.processes[i] = slices.Insert(w.processes[i][:1:1], 1, decision.Event{Kind: decision.Assigned,
+				Action: "m1", Count: uint64(id), Answer: decision.Answer{Outcome: decision.OK}})
+		}
+		var names []string
+		for i, b := range [][]byte{frames(w.processes[0]), frames(w.processes[1]), framed(w.stream)} {
+			names = append(names, filepath.Join(t.TempDir(), fmt.Sprint(i)))
+			require.NoError(t, os.WriteFile(names[i], b, 0o600))
+		}
+		out, _, err := newBoard(t).tilectl(t.Context(), "verify trace "+strings.Join(names, " "))
+		require.Equal(t, broken, err != nil, out)
+		require.Equal(t, broken, strings.Contains(out, `plays once: match "m1" was assigned to tile`), out)
+	}
+}
+
 // BenchmarkVerifyDecisions is how fast the decisions of one owner of each tile are judged: batches of which every tenth
 // is confirmed.
 func BenchmarkVerifyDecisions(b *testing.B) {
@@ -268,21 +287,13 @@ func TestVerifyManyDecisions(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "log")
 	writeDecisions(t, path, 100, n)
-	board, began, before := newBoard(t), time.Now(), cpuTime(t)
+	board, began, before := newBoard(t), time.Now(), cputime.Used()
 	out, _, err := board.tilectl(t.Context(), "verify trace "+path)
 	require.NoError(t, err, out)
-	t.Logf("%d decisions in %v, %v of CPU time", n, time.Since(began).Round(time.Millisecond), cpuTime(t)-before)
+	t.Logf("%d decisions in %v, %v of CPU time", n, time.Since(began).Round(time.Millisecond), cputime.Used()-before)
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 100+3, "head, tiles, sum and what never happened")
 	t.Log(lines[101])
-}
-
-// cpuTime is what this process has taken of the processors.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // writeDecisions writes a log of as many decisions, of tiles that have one owner each.

@@ -36,6 +36,7 @@ const (
 const nodeTimeout = 5 * time.Second
 
 const devUsage = `Usage: tilectl dev [flags] -- command [argument...]
+       tilectl dev restart <server>     kill a server and start it again, from within the command: coord-1, postgres, …
 
 Starts real servers for development on free loopback ports, runs the command with their addresses in its
 environment, stops them when it is done, however it ends, and exits with the command's code. Without -parts it starts
@@ -60,6 +61,9 @@ Flags:
 
 // dev runs a command with real servers at hand, and returns its exit code.
 func dev(args []string, stderr io.Writer) int {
+	if len(args) == 2 && args[0] == "restart" {
+		return restart(args[1], stderr)
+	}
 	opts, code, done := parseDev(args, stderr)
 	if done {
 		return code
@@ -80,7 +84,13 @@ func dev(args []string, stderr io.Writer) int {
 		return exitStack
 	}
 	defer stack.Stop()
-	env := stack.Env()
+	socket, stop, err := takeOrders(stack)
+	if err != nil {
+		report(stderr, "%v", err)
+		return exitStack
+	}
+	defer stop()
+	env := append(stack.Env(), envDev+"="+socket)
 	if os.Getenv("TILEFENCE_SECRET") == "" {
 		env = append(env, "TILEFENCE_SECRET="+secret())
 	}
@@ -92,6 +102,7 @@ func dev(args []string, stderr io.Writer) int {
 
 type devOptions struct {
 	verbose, memory, noSync bool
+	replicas                int // of each coordination master
 	parts                   []devstack.Part
 	complete                bool // every part that was asked for is installed
 	command                 []string
@@ -111,6 +122,10 @@ func parseDev(args []string, stderr io.Writer) (opts devOptions, code int, done 
 		"Redis writes no files, as most tests want: production's settings refuse it")
 	flags.BoolVar(&opts.noSync, "nosync", false,
 		"PostgreSQL commits without waiting for the disk: for tests, not for figures")
+	flags.IntVar(&opts.replicas, "replicas", 1, "replicas of each coordination master: with 2, one may fail while a "+
+		"tile that is replicated goes on")
+	engine := flags.String("engine", os.Getenv(devstack.EnvEngine), "`program` to start as Redis, in PATH or a path, "+
+		"such as valkey-server ($TILEFENCE_ENGINE; default redis-server, or valkey-server where that alone is installed)")
 	parts := flags.String("parts", "", "start these `servers` of coordination,fanout,postgres,dynamodb,views, "+
 		"or fail: all, or a list (default: those that are installed)")
 	if err := flags.Parse(args); err != nil {
@@ -119,7 +134,15 @@ func parseDev(args []string, stderr io.Writer) (opts devOptions, code int, done 
 		}
 		return opts, statusUsage, true
 	}
-	var err error
+	if opts.replicas < 1 || opts.replicas > 5 {
+		report(stderr, "-replicas %d: want 1 to 5", opts.replicas)
+		return opts, statusUsage, true
+	}
+	err := os.Setenv(devstack.EnvEngine, *engine) // also for what the command starts
+	if err != nil {
+		report(stderr, "-engine: %v", err)
+		return opts, statusUsage, true
+	}
 	if opts.parts, opts.complete, err = chooseParts(*parts, stderr); err != nil {
 		report(stderr, "%v", err)
 		return opts, statusUsage, true
@@ -170,7 +193,7 @@ func startServers(opts devOptions, stderr io.Writer, signals <-chan os.Signal) (
 	log.quiet.Store(!opts.verbose)
 	go func() {
 		stack, err := devstack.Start(ctx, devstack.Config{Parts: opts.parts, Log: log, AppendOnly: !opts.memory,
-			NoSync: opts.noSync, NodeTimeout: nodeTimeout})
+			NoSync: opts.noSync, NodeTimeout: nodeTimeout, Replicas: opts.replicas})
 		log.quiet.Store(false) // from here on only unexpected events are logged
 		started <- result{stack, err}
 	}()

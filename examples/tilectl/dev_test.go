@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,10 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -90,6 +93,7 @@ func TestDevUsage(t *testing.T) {
 		"no command":   {nil, statusUsage, "no command given"},
 		"unknown flag": {[]string{"-z", "true"}, statusUsage, "-z"},
 		"unknown part": {[]string{"-parts", "etcd", "true"}, statusUsage, "etcd"},
+		"replicas":     {[]string{"-replicas", "0", "true"}, statusUsage, "want 1 to 5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
@@ -107,6 +111,32 @@ func TestCommandGetsTheServersAndItsCodeIsReturned(t *testing.T) {
 	require.Equal(t, 7, code)
 	require.Regexp(t, `^http://127\.0\.0\.1:\d+ 1\n$`, out)
 	require.Contains(t, s.err.String(), "dynamodb ready in ")
+}
+
+// TestRestart: a server is killed and started again at its address, by an order from within the command.
+func TestRestart(t *testing.T) {
+	stacktest.RequireFullTest(t)
+	s := begin(t, "-parts", "views", "--", "sh", "-c", "echo $TILEFENCE_DEV $TILEFENCE_VIEWS; exec sleep 1000")
+	var socket, address string
+	_, err := fmt.Fscan(s.out, &socket, &address)
+	require.NoError(t, err)
+	t.Setenv(envDev, socket)
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer client.Close()
+	run := func() string {
+		info, err := client.Info(t.Context(), "server").Result()
+		require.NoError(t, err)
+		return redislib.InfoField(info, "run_id")
+	}
+	first := run()
+	var stderr bytes.Buffer
+	require.Equal(t, statusOK, dev([]string{"restart", "views"}, &stderr), stderr.String())
+	require.NotEqual(t, first, run())
+	require.Equal(t, statusFailed, dev([]string{"restart", "etcd"}, &stderr))
+	require.Contains(t, stderr.String(), `there is no server "etcd"; there are views`)
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	_, code := s.end(t)
+	require.Equal(t, exitSignal+int(syscall.SIGTERM), code)
 }
 
 func TestCommandThatCannotRun(t *testing.T) {

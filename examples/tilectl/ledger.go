@@ -25,7 +25,7 @@ func (t *tool) openLedger(ctx context.Context) error {
 		if _, err := os.Stat(path); err != nil { // SQLite would make an empty ledger
 			return err
 		}
-		s, err := sqliteledger.Open(ctx, path, nil)
+		s, err := sqliteledger.Open(ctx, path)
 		if err != nil {
 			return err
 		}

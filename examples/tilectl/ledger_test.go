@@ -42,7 +42,7 @@ func spend(t *testing.T, store admission.Store, id fence.TileID) *admission.Admi
 func TestLedgerIsReconciled(t *testing.T) {
 	const id fence.TileID = 0x85283473fffffff
 	path := filepath.Join(t.TempDir(), "ledger.db")
-	store, err := sqliteledger.Open(t.Context(), path, nil)
+	store, err := sqliteledger.Open(t.Context(), path)
 	require.NoError(t, err)
 	ledger := spend(t, store, id)
 	coordination := memfence.New()

@@ -16,8 +16,8 @@
 // tilectl -h lists the commands. Tables are for people, and long texts in them are cut; with -json every row is one
 // JSON object a line with all of its texts, and sentences go to standard error.
 // All but "slots move", "checkpoint restore", "deadletters replay" and "drop", "plan replay" and "drop",
-// "repair -apply", "ledger settle" and "resolve" only read. The exit status is 0 on success, 1 if something failed or
-// is damaged, 2 for a wrong command line.
+// "repair -apply", "ledger settle" and "resolve", "tables create" only read. The exit status is 0 on success, 1 if
+// something failed or is damaged, 2 for a wrong command line.
 package main
 
 import (

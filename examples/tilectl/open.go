@@ -135,8 +135,13 @@ func (t *tool) enter(ctx context.Context, store fence.WorldKeeper) error {
 
 // redis is a client of the Redis at addrs, a cluster or a single server.
 func (t *tool) redis(ctx context.Context, what, addrs string) (redis.UniversalClient, error) {
-	o := redisfence.Options(strings.Split(addrs, ",")...)
-	o.Username, o.Password = t.options.user, os.Getenv("TILEFENCE_PASSWORD")
+	o, err := redisfence.ParseOptions(addrs)
+	if err != nil {
+		return nil, fmt.Errorf("%s Redis: %w", what, err)
+	}
+	if o.Username == "" && o.Password == "" {
+		o.Username, o.Password = t.options.user, os.Getenv("TILEFENCE_PASSWORD")
+	}
 	client, err := redisfence.Connect(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s Redis: %w", what, err)

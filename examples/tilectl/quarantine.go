@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/stream"
 )
 
 // quarantineRow is one tile that is quarantined.
@@ -103,6 +104,14 @@ func skipEvent(ctx context.Context, t *tool, args []string) error {
 	if q.At.Index == 0 {
 		t.say("no single event of that batch is to blame: all of them will be left out\n")
 	}
+	crossed, err := t.crossed(ctx, g.Tile, func(at fence.Seq) bool { return at == q.At.Seq })
+	if err != nil {
+		return err
+	}
+	if len(crossed) > 0 {
+		t.say("the batch has crossings, which stay; an event that belongs to one of them is what is left out:\n")
+		t.sayCrossed(crossed, "in both tiles if it is taken there", "lost if its event is left out")
+	}
 	if err := t.confirm("What it did is lost, the outcomes of actions stand."); err != nil {
 		return err
 	}
@@ -139,8 +148,58 @@ func rewind(ctx context.Context, t *tool, args []string) error {
 	case !found:
 		return fmt.Errorf("tile %s has no snapshot yet: use tilectl quarantine skip", g.Tile)
 	}
+	crossed, err := t.crossed(ctx, g.Tile, func(at fence.Seq) bool { return at > s.Seq })
+	if err != nil {
+		return err
+	}
+	if len(crossed) > 0 {
+		t.say("entities have crossed the tile's border since; see tilectl transfers of the other tiles\n")
+		t.sayCrossed(crossed, "here again, and in both tiles if it was taken there",
+			"lost unless it is under way there still")
+	}
 	if err := t.confirm("What the tile has done after tick %d is lost.", s.Tick); err != nil {
 		return err
 	}
 	return t.restore(ctx, g.Tile, &s)
+}
+
+// crossed are the batches of a tile with something that crosses its border, at the sequences chosen.
+func (t *tool) crossed(ctx context.Context, id fence.TileID, chosen func(fence.Seq) bool) (all []*stream.Batch,
+	err error) {
+	r, err := stream.Recover(ctx, t.log, id)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Entries {
+		if !chosen(r.Entries[i].Seq) {
+			continue
+		}
+		b, err := stream.DecodeBatch(&r.Entries[i])
+		if err != nil {
+			return nil, err
+		}
+		if len(b.Departures)+len(b.Decisions)+len(b.Settlements) > 0 {
+			all = append(all, b)
+		}
+	}
+	return all, nil
+}
+
+// sayCrossed says what an operator's decision makes of entities that have crossed a tile's border.
+func (t *tool) sayCrossed(all []*stream.Batch, departed, arrived string) {
+	for _, b := range all {
+		for i := range b.Departures {
+			t.say("  %q has left for tile %s: it is %s\n", b.Departures[i].Entity, b.Departures[i].To, departed)
+		}
+		for i := range b.Decisions {
+			if d := &b.Decisions[i]; !d.Mark.IsZero() {
+				t.say("  of tile %s all up to transfer %s was decided, and %d refused: what was taken is %s\n", d.From,
+					d.Mark, len(d.Refused), arrived)
+			}
+		}
+		for i := range b.Settlements {
+			t.say("  of what has left for tile %s all up to transfer %s was settled: what came back with it is lost\n",
+				b.Settlements[i].To, b.Settlements[i].UpTo)
+		}
+	}
 }

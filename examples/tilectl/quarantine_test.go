@@ -147,3 +147,46 @@ func TestQuarantineOnServers(t *testing.T) {
 			return out.String(), nil
 		}}).run()
 }
+
+// An operator who skips or rewinds is shown beforehand which entities have crossed in what is left out: nothing is
+// promised of those.
+func TestAnOperatorIsShownWhatHasCrossed(t *testing.T) {
+	b := newBoard(t)
+	peer := fence.TileID(0x85283087fffffff)
+	b.answers = "no\n"
+	departs := stream.Departure{To: peer, Entity: "argo", Payload: []byte("1")}
+	back := stream.TransferID{Epoch: 1, Seq: 2, Index: 1}
+	taken := stream.TransferID{Epoch: 1, Seq: 7, Index: 1}
+	var at fence.Position
+	for i, batch := range []stream.Batch{{Claim: fence.NewClaimID()},
+		{Departures: []stream.Departure{departs}},
+		{Decisions: []stream.Decision{{From: peer, Mark: taken}},
+			Settlements: []stream.Settlement{{To: peer, UpTo: back}}}} {
+		payload, private, err := batch.Encode()
+		require.NoError(t, err)
+		done, err := b.store.Commit(t.Context(), fence.Commit{Tile: first, Epoch: 1, Contact: "a:1", Prev: at,
+			Tick: fence.Tick(i), Payload: payload, Private: private, Install: at.IsZero()})
+		require.NoError(t, err)
+		if at = done.Position; i == 0 {
+			blob := []byte("{}")
+			require.NoError(t, b.store.SaveSnapshot(t.Context(), fence.SnapshotWrite{Tile: first, Position: at,
+				Blob: blob}))
+		}
+	}
+	q, err := fence.Quarantine{At: fence.EventRef{Seq: 2, Index: 1}, By: "a:1", Reason: "x"}.Contact()
+	require.NoError(t, err)
+	g, err := b.authority.Claim(t.Context(), fence.Claim{Tile: first, Contact: "a:1", ID: fence.NewClaimID()})
+	require.NoError(t, err)
+	_, err = b.authority.Promote(t.Context(), fence.Claim{Tile: first, Contact: q, ID: fence.NewClaimID(),
+		Expected: g.Epoch})
+	require.NoError(t, err)
+	said, _, err := b.tilectl(t.Context(), "quarantine skip "+first.String())
+	require.ErrorContains(t, err, "nothing was removed")
+	require.Contains(t, said, `"argo" has left for tile 85283087fffffff: it is in both`)
+	require.NotContains(t, said, "was decided")
+	said, _, err = b.tilectl(t.Context(), "quarantine rewind "+first.String())
+	require.ErrorContains(t, err, "nothing was removed")
+	require.Contains(t, said, `"argo" has left for tile 85283087fffffff: it is here again`)
+	require.Contains(t, said, "up to transfer 1/7.1 was decided, and 0 refused: what was taken is lost")
+	require.Contains(t, said, "up to transfer 1/2.1 was settled")
+}

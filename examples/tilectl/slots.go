@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
@@ -37,6 +38,8 @@ type slotMove struct {
 	addr     string                   // of the target
 	target   string                   // its node ID
 	replicas int                      // that the cluster knows of the target, also those that are down
+
+	user, password string // of the nodes, also for what they send each other
 }
 
 func moveSlots(ctx context.Context, t *tool, args []string) error {
@@ -81,7 +84,12 @@ func parseSlots(words []string) (slots []int, err error) {
 
 // newSlotMove finds the masters of the cluster, and among them the target.
 func (t *tool) newSlotMove(ctx context.Context, addr string) (*slotMove, error) {
-	m := &slotMove{tool: t, addr: addr, masters: map[string]*redis.Client{}}
+	cluster, ok := t.nodes.(*redis.ClusterClient)
+	if !ok {
+		return nil, errors.New("the coordination Redis is a single server, which has no slots to move")
+	}
+	o := cluster.Options()
+	m := &slotMove{tool: t, addr: addr, masters: map[string]*redis.Client{}, user: o.Username, password: o.Password}
 	nodes, err := t.nodes.ClusterNodes(ctx).Result()
 	if err != nil {
 		return nil, err
@@ -100,8 +108,8 @@ func (t *tool) newSlotMove(ctx context.Context, addr string) (*slotMove, error) 
 		case strings.Contains(f[2], "fail"), strings.Contains(f[2], "handshake"), strings.Contains(f[2], "noaddr"):
 			continue // a master that failed holds no slot that could be moved
 		}
-		node := redis.NewClient(&redis.Options{Addr: at, Username: t.options.user,
-			Password: os.Getenv("TILEFENCE_PASSWORD"), ContextTimeoutEnabled: true, MaxRetries: -1})
+		node := redis.NewClient(&redis.Options{Addr: at, Username: m.user, Password: m.password, TLSConfig: o.TLSConfig,
+			ContextTimeoutEnabled: true, MaxRetries: -1})
 		t.closers = append(t.closers, func() { _ = node.Close() })
 		m.masters[f[0]] = node
 		if at == addr {
@@ -183,8 +191,8 @@ func (m *slotMove) moveKeys(ctx context.Context, source *redis.Client, slot int)
 			return moved, err
 		}
 		args := []any{"migrate", host, port, "", 0, m.options.timeout.Milliseconds()}
-		if password := os.Getenv("TILEFENCE_PASSWORD"); password != "" {
-			args = append(args, "auth2", m.options.user, password)
+		if m.password != "" {
+			args = append(args, "auth2", cmp.Or(m.user, "default"), m.password)
 		}
 		args = append(args, "keys")
 		for _, k := range keys {
@@ -225,18 +233,9 @@ func (m *slotMove) confirmed(ctx context.Context) error {
 // followers reads a master's INFO replication: where its stream ends, and how many replicas have confirmed it as far as
 // an offset and were heard of within a second.
 func followers(info string, offset int64) (end int64, n int) {
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "master_repl_offset" {
-			end, _ = strconv.ParseInt(value, 10, 64)
-		}
-		fields := map[string]int64{}
-		for f := range strings.SplitSeq(value, ",") {
-			k, v, _ := strings.Cut(f, "=")
-			fields[k], _ = strconv.ParseInt(v, 10, 64)
-		}
-		if strings.HasPrefix(name, "slave") && strings.Contains(value, "state=online") && fields["offset"] >= offset &&
-			fields["lag"] <= 1 {
+	end, _ = strconv.ParseInt(redislib.InfoField(info, "master_repl_offset"), 10, 64)
+	for _, r := range redislib.AcknowledgedBy(info) {
+		if r.Offset >= offset && r.Lag <= 1 {
 			n++
 		}
 	}

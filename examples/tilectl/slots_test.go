@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +35,7 @@ func TestWhoFollowsIsRead(t *testing.T) {
 		"slave1:ip=127.0.0.1,port=2,state=online,offset=100,lag=2\r\n" +
 		"slave2:ip=127.0.0.1,port=3,state=wait_bgsave,offset=100,lag=0\r\n" +
 		"slave3:ip=127.0.0.1,port=4,state=online,offset=100,lag=1\r\n" +
+		"slave4:ip=127.0.0.1,port=5,state=online,offset=0,lag=0\r\n" + // it is empty yet
 		"master_repl_offset:100\r\n"
 	for offset, want := range map[int64]int{0: 2, 90: 2, 91: 1, 100: 1, 101: 0} {
 		end, n := followers(info, offset)
@@ -50,7 +50,7 @@ func TestSlotsMove(t *testing.T) {
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
 	client := redis.NewClusterClient(redisfence.Options(stack.CoordAddrs...))
 	defer func() { _ = client.Close() }()
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 
@@ -87,8 +87,8 @@ func TestSlotsMove(t *testing.T) {
 		return node.Options().Addr
 	}
 
-	require.NoError(t, replica.Signal(syscall.SIGSTOP))
-	defer func() { _ = replica.Signal(syscall.SIGCONT) }()
+	require.NoError(t, replica.Signal(devstack.Pause))
+	defer func() { _ = replica.Signal(devstack.GoOn) }()
 	status, out, errs := tilectl(line) // perhaps before the target has noticed: then the keys are moved, not given
 	require.Equal(t, statusFailed, status, out)
 	require.Contains(t, errs, errBehind.Error())
@@ -96,7 +96,7 @@ func TestSlotsMove(t *testing.T) {
 	status, _, errs = tilectl(line)
 	require.Equal(t, statusFailed, status)
 	require.Contains(t, errs, errBehind.Error())
-	require.NoError(t, replica.Signal(syscall.SIGCONT))
+	require.NoError(t, replica.Signal(devstack.GoOn))
 
 	waittest.Until(t, func() bool {
 		status, out, errs = tilectl(line)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
@@ -30,10 +31,10 @@ const (
 // board is a deployment in memory, with tilectl opened on it.
 type board struct {
 	*testing.T
-	authority *memfence.Authority
+	authority fence.Authority
 	store     *memfence.Store
 	log       *memstream.Log
-	durable   *memcheckpoint.Store
+	durable   checkpoint.Backend
 	fanout    *memfanout.Broker
 	publisher fanout.Publisher // nil: to fanout
 	answers   string           // typed by the operator

@@ -6,7 +6,10 @@
 //	TILEFENCE_SECRET=$(openssl rand -hex 32) go run ./examples/tileserver
 //
 // TILEFENCE_SECRET is the same for all: with it the servers prove themselves to each other, and encrypt their gossip.
-// /livez and /readyz are at TILEFENCE_OPERATOR, by default 127.0.0.1:8082.
+// To replace it, name several with commas between: the first is used, all are accepted. Where others reach the process
+// at addresses that it does not have itself, it listens at TILEFENCE_LISTEN and TILEFENCE_GOSSIP, and they reach it at
+// TILEFENCE_CONTACT and TILEFENCE_GOSSIP_ADVERTISE. /livez and /readyz are at TILEFENCE_OPERATOR, by default
+// 127.0.0.1:8082.
 //
 // The part between the markers is short enough to be copied.
 package main
@@ -52,16 +55,13 @@ func main() {
 	defer stop()
 
 	// A setting that is wrong ends the process before it waits for anything.
-	options := redisfence.Options(list("TILEFENCE_REDIS")...)
-	check(named("TILEFENCE_REDIS", redisfence.CheckAddresses(options.Addrs)))
+	options, err := redisfence.ParseOptions(os.Getenv("TILEFENCE_REDIS"))
+	check(named("TILEFENCE_REDIS", err))
 	pool, err := pgxpool.New(ctx, os.Getenv("TILEFENCE_POSTGRES"))
 	check(named("TILEFENCE_POSTGRES: want postgres://user:password@host/database", err))
 	authority, err := pgfence.New(pool, &pgfence.Config{World: os.Getenv("TILEFENCE_WORLD")}) // mints epochs
 	check(named("TILEFENCE_WORLD", err))
-	secret, err := hex.DecodeString(os.Getenv("TILEFENCE_SECRET"))
-	if err != nil || len(secret) != 32 {
-		log.Fatal("TILEFENCE_SECRET: want 32 bytes in hexadecimal, from openssl rand -hex 32")
-	}
+	keys := secrets("TILEFENCE_SECRET")
 	contact := os.Getenv("TILEFENCE_CONTACT")
 	check(named("TILEFENCE_CONTACT", route.ValidateAddress(contact)))
 	aws := must(config.LoadDefaultConfig(ctx))
@@ -98,11 +98,12 @@ func main() {
 		Authority: authority, Store: store, Log: redisstream.New(store, client), Durable: durable,
 		Fanout:  must(redisfanout.New(client, &redisfanout.Config{World: world})),
 		Workers: redisshare.New(client, world),
-		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKey: secret, Label: world.String(),
-			Seeds: list("TILEFENCE_GOSSIP_SEEDS")},
-		Keys: tilehttp.Keys{secret},
+		Members: gossip.Config{Bind: os.Getenv("TILEFENCE_GOSSIP"), SecretKeys: keys, Label: world.String(),
+			Advertise: os.Getenv("TILEFENCE_GOSSIP_ADVERTISE"), Seeds: list("TILEFENCE_GOSSIP_SEEDS")},
+		Keys: keys,
 	}
 	cfg := &tilefence.TileServerConfig{Logger: slog.Default()}
+	cfg.Web.Listener = must(net.Listen("tcp", cmp.Or(os.Getenv("TILEFENCE_LISTEN"), contact)))
 	server := must(tilefence.NewTileServer(contact, b, newDoorbell, cfg))
 	check(server.Own(0x85283083fffffff, 0x85283087fffffff)) // or follow those that another server owns
 	checkpointer := must(tilefence.NewCheckpointServer(b, nil))
@@ -137,6 +138,22 @@ func (d *doorbell) Restore(snapshot []byte) error { d.rings = append(snapshot, 0
 // list is what a variable lists with commas between.
 func list(variable string) []string {
 	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' })
+}
+
+// secrets are the keys that a variable lists, of 32 bytes in hexadecimal each.
+func secrets(variable string) (keys tilehttp.Keys) {
+	for _, text := range list(variable) {
+		key, err := hex.DecodeString(text)
+		if err != nil || len(key) != 32 {
+			keys = nil
+			break
+		}
+		keys = append(keys, key)
+	}
+	if keys == nil {
+		log.Fatal(variable + ": want 32 bytes in hexadecimal, from openssl rand -hex 32; of several, the first is used")
+	}
+	return keys
 }
 
 // named says which setting an error is about.

@@ -68,10 +68,16 @@ func TestTileServers(t *testing.T) {
 	gossips := []string{freeAddress(t), freeAddress(t)}
 	start := func(i int) *process {
 		p := &process{contact: freeAddress(t), Cmd: program(freeAddress(t))}
-		p.Env = append(append(p.Env, stack.Env()...), "TILEFENCE_CONTACT="+p.contact, "TILEFENCE_GOSSIP="+gossips[i],
+		_, port, err := net.SplitHostPort(p.contact)
+		require.NoError(t, err)
+		_, gossip, err := net.SplitHostPort(gossips[i])
+		require.NoError(t, err)
+		// As where addresses are translated: no process listens at the address that it tells others.
+		p.Env = append(append(p.Env, stack.Env()...), "TILEFENCE_CONTACT="+p.contact, "TILEFENCE_LISTEN=0.0.0.0:"+port,
+			"TILEFENCE_GOSSIP=0.0.0.0:"+gossip, "TILEFENCE_GOSSIP_ADVERTISE="+gossips[i],
 			"TILEFENCE_GOSSIP_SEEDS="+strings.Join(gossips, ","), "TILEFENCE_SECRET="+secret)
 		p.Stdout, p.Stderr = &p.log, &p.log
-		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		devstack.EndTogether(p.Cmd)
 		require.NoError(t, p.Start())
 		t.Cleanup(func() {
 			_ = p.Process.Kill() // it has ended unless the test failed

@@ -12,14 +12,10 @@ import (
 	"github.com/tilefence/tilefence/internal/guard"
 )
 
-// Authority is the epoch authority in one process, a fence.Authority, and the executable specification of it: present
-// is the conditions under which a tile's row changes, and the changes; package verdict has the judgements of the row
-// that all back ends share. A ctx that is done gives a *fence.StoreError with ErrNotApplied. Create one with
-// NewAuthority.
-//
-// It is safe for concurrent use. It forgets everything with the process, so it must not be the authority
-// of more than one process.
-type Authority struct {
+// authority is a fence.Authority in one process, and the executable specification of it: present is the conditions
+// under which a tile's row changes, and the changes; package verdict has the judgements of the row that all back ends
+// share. A ctx that is done gives a *fence.StoreError with ErrNotApplied.
+type authority struct {
 	methods
 	world func() fence.World // minted when it is asked for: checkers make an authority for each step of a history
 
@@ -46,18 +42,17 @@ type record struct {
 
 func (r record) known() bool { return r.Epoch > 0 }
 
-// NewAuthority returns an authority that knows no tile.
-func NewAuthority() *Authority {
-	a := &Authority{rows: make(map[fence.TileID]record),
+// NewAuthority returns an authority that knows no tile. It forgets everything with the process, so it must not be the
+// authority of more than one process.
+func NewAuthority() fence.Authority {
+	a := &authority{rows: make(map[fence.TileID]record),
 		world: sync.OnceValue(func() fence.World { return fence.World{ID: fence.NewWorldID()} })}
 	a.Present = a.present
 	return a
 }
 
-var _ fence.Authority = (*Authority)(nil)
-
 // World is a world without a name, of this authority alone; see fence.Authority.
-func (a *Authority) World(ctx context.Context) (fence.World, error) {
+func (a *authority) World(ctx context.Context) (fence.World, error) {
 	if err := guard.Ended(ctx, "world", 0); err != nil {
 		return fence.World{}, err
 	}
@@ -65,7 +60,7 @@ func (a *Authority) World(ctx context.Context) (fence.World, error) {
 }
 
 // ClaimMany makes claims one after the other; see fence.Authority.
-func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+func (a *authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
 	results := make([]fence.ClaimResult, len(claims))
 	for i, c := range claims {
 		results[i].Grant, results[i].Err = a.Claim(ctx, c)
@@ -74,7 +69,7 @@ func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence
 }
 
 // present changes the row as a call wants, if its conditions hold, and returns the row.
-func (a *Authority) present(ctx context.Context, c verdict.Call) (fence.Grant, error) {
+func (a *authority) present(ctx context.Context, c verdict.Call) (fence.Grant, error) {
 	if err := guard.Ended(ctx, c.String(), c.Tile); err != nil {
 		return fence.Grant{}, err
 	}
@@ -106,7 +101,7 @@ func (a *Authority) present(ctx context.Context, c verdict.Call) (fence.Grant, e
 }
 
 // mint gives a claim its tile.
-func (a *Authority) mint(c *verdict.Call, epoch fence.Epoch) record {
+func (a *authority) mint(c *verdict.Call, epoch fence.Epoch) record {
 	r := record{Grant: fence.Grant{Tile: c.Tile, Epoch: epoch, Contact: c.Contact, ID: c.ID,
 		Minted: time.Now().UTC().Truncate(time.Millisecond), Mints: a.rows[c.Tile].Mints + 1}}
 	if r.Mints == 1 {
@@ -118,7 +113,7 @@ func (a *Authority) mint(c *verdict.Call, epoch fence.Epoch) record {
 }
 
 // List returns the records of the tiles after one; see fence.Authority. It looks at all of them each time.
-func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+func (a *authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
 	if err := cmp.Or(verdict.ValidateLimit(limit), guard.Ended(ctx, "list", 0)); err != nil {
 		return nil, err
 	}
@@ -135,7 +130,7 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 }
 
 // Added returns the records made since a bookmark, which is how many had been made; see fence.Authority.
-func (a *Authority) Added(ctx context.Context, since fence.Bookmark, limit int) ([]fence.Grant, fence.Bookmark, error) {
+func (a *authority) Added(ctx context.Context, since fence.Bookmark, limit int) ([]fence.Grant, fence.Bookmark, error) {
 	if err := cmp.Or(verdict.ValidateLimit(limit), guard.Ended(ctx, "list", 0)); err != nil {
 		return nil, "", err
 	}
@@ -157,7 +152,7 @@ func (a *Authority) Added(ctx context.Context, since fence.Bookmark, limit int) 
 }
 
 // Retire removes records of tiles released long ago; see fence.Authority. It looks at all of them.
-func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+func (a *authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
 	if err := cmp.Or(verdict.ValidateRetire(releasedFor, limit), guard.Ended(ctx, "retire", 0)); err != nil {
 		return 0, err
 	}

@@ -8,7 +8,7 @@ import (
 
 // Remaining is how long a tile's owner hash has to live.
 func (s *Store) Remaining(tile fence.TileID) (d time.Duration) {
-	s.update(tile, func(sl *slot) {
+	s.own.update(tile, func(sl *slot) {
 		if sl.state.Owner.Present() {
 			d = time.Until(sl.expires)
 		}
@@ -18,5 +18,5 @@ func (s *Store) Remaining(tile fence.TileID) (d time.Duration) {
 
 // Age takes d off what a tile's owner hash has to live.
 func (s *Store) Age(tile fence.TileID, d time.Duration) {
-	s.update(tile, func(sl *slot) { sl.expires = sl.expires.Add(-d) })
+	s.own.update(tile, func(sl *slot) { sl.expires = sl.expires.Add(-d) })
 }

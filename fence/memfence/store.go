@@ -11,6 +11,12 @@ import (
 
 // Store is a fence.Store in memory. The zero Store is not usable; see New.
 type Store struct {
+	fence.Store
+	fence.WorldKeeper // the store takes the name and the ID of the first world whose ID is known
+	own               *store
+}
+
+type store struct {
 	ttl   time.Duration
 	mu    sync.Mutex // guards tiles, not what they point to
 	tiles map[fence.TileID]*slot
@@ -23,13 +29,8 @@ type slot struct {
 	expires time.Time // when the owner hash evaporates
 }
 
-var (
-	_ fence.Store       = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
-)
-
-// EnterWorld implements fence.WorldKeeper. The store takes the name and the ID of the first world whose ID is known.
-func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+// EnterWorld implements fence.WorldKeeper.
+func (s *store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
 	return s.world.Enter(ctx, "the store in memory", w)
 }
 
@@ -38,16 +39,17 @@ func New() *Store { return NewTTL(fence.DefaultTTL) }
 
 // NewTTL returns an empty store whose owner hashes live for ttl after each commit.
 func NewTTL(ttl time.Duration) *Store {
-	return &Store{ttl: ttl, tiles: map[fence.TileID]*slot{}}
+	own := &store{ttl: ttl, tiles: map[fence.TileID]*slot{}}
+	return &Store{own, own, own}
 }
 
 // Update runs f on a tile's state under the tile's lock, after dropping an owner hash that has expired.
 // Other back ends of the same store, and tests that break it on purpose, work through it.
 func (s *Store) Update(tile fence.TileID, f func(*State)) {
-	s.update(tile, func(sl *slot) { f(&sl.state) })
+	s.own.update(tile, func(sl *slot) { f(&sl.state) })
 }
 
-func (s *Store) update(tile fence.TileID, f func(*slot)) {
+func (s *store) update(tile fence.TileID, f func(*slot)) {
 	s.mu.Lock()
 	sl := s.tiles[tile]
 	if sl == nil {
@@ -67,7 +69,7 @@ func (s *Store) update(tile fence.TileID, f func(*slot)) {
 }
 
 // write runs one store function; refresh says whether success restarts the owner hash's time to live.
-func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool,
+func (s *store) write(ctx context.Context, op string, tile fence.TileID, epoch fence.Epoch, refresh bool,
 	f func(*State) error) error {
 	err := guard.Ended(ctx, op, tile)
 	if err != nil {
@@ -87,7 +89,7 @@ func (s *Store) write(ctx context.Context, op string, tile fence.TileID, epoch f
 }
 
 // Commit implements fence.Store.
-func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
 	if err := c.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
@@ -100,7 +102,7 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 }
 
 // Rebase implements fence.Store.
-func (s *Store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
+func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
 	if err := b.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
@@ -113,7 +115,7 @@ func (s *Store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, erro
 }
 
 // SaveSnapshot implements fence.Store.
-func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
+func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	if err := w.Validate(); err != nil {
 		return err
 	}
@@ -123,13 +125,13 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 }
 
 // Owner implements fence.Store.
-func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
+func (s *store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
 	if err := guard.Call(ctx, "owner", tile); err != nil {
 		return fence.Owner{}, err
 	}
 	o := fence.Owner{Tile: tile}
-	s.Update(tile, func(st *State) {
-		if st.Owner.Present() {
+	s.update(tile, func(sl *slot) {
+		if st := &sl.state; st.Owner.Present() {
 			o = st.Owner
 		}
 	})
@@ -137,12 +139,12 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 }
 
 // Confirm implements fence.Store. Memory has no replicas, so what it holds is confirmed.
-func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) (err error) {
+func (s *store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) (err error) {
 	if err = guard.Call(ctx, "confirm", tile); err != nil {
 		return err
 	}
-	s.Update(tile, func(st *State) {
-		if !st.Holds(at) {
+	s.update(tile, func(sl *slot) {
+		if !sl.state.Holds(at) {
 			err = &fence.UnconfirmedError{Tile: tile, Receipt: fence.Receipt{Position: at},
 				Detail: "the stream does not have this position"}
 		}

@@ -44,7 +44,7 @@ func parsePass(b fence.Bookmark) (pass, error) {
 //
 // The numbers of transactions are those of one server. Where the table is on several, and after a failover to a standby
 // that lacked commits, records may be missed, which a list of all finds.
-func (a *Authority) Added(
+func (a *authority) Added(
 	ctx context.Context, since fence.Bookmark, limit int,
 ) (grants []fence.Grant, next fence.Bookmark, err error) {
 	if err := verdict.ValidateLimit(limit); err != nil {
@@ -85,7 +85,7 @@ func (a *Authority) Added(
 }
 
 // horizon reads the transaction below which all have ended, and that from which on none has begun.
-func (a *Authority) horizon(ctx context.Context, conn *pgxpool.Conn) (lowest, highest uint64, err error) {
+func (a *authority) horizon(ctx context.Context, conn *pgxpool.Conn) (lowest, highest uint64, err error) {
 	var low, high string
 	if err := conn.QueryRow(ctx, a.sql.horizon).Scan(&low, &high); err != nil {
 		return 0, 0, err
@@ -97,7 +97,7 @@ func (a *Authority) horizon(ctx context.Context, conn *pgxpool.Conn) (lowest, hi
 }
 
 // page reads the next records of a pass, and moves it on.
-func (a *Authority) page(
+func (a *authority) page(
 	ctx context.Context, conn *pgxpool.Conn, p *pass, highest uint64, limit int,
 ) ([]fence.Grant, error) {
 	rows, err := conn.Query(ctx, a.sql.added, strconv.FormatUint(p.after, 10), p.tile,

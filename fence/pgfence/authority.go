@@ -62,6 +62,11 @@ func (cfg *Config) withDefaults() (Config, error) {
 // Authority mints epochs in a PostgreSQL table: a fence.Authority, with the failures that the package comment names.
 // Create one with New. It is safe for concurrent use.
 type Authority struct {
+	fence.Authority
+	own *authority
+}
+
+type authority struct {
 	methods
 
 	pool     *pgxpool.Pool
@@ -72,6 +77,7 @@ type Authority struct {
 	mints    *lanes
 	lookups  *lanes
 	servers  servers
+	poolers  poolers
 
 	lockWait, asideWait time.Duration
 	asides              chan struct{} // a token for each connection that waits for a locked row
@@ -81,8 +87,6 @@ type Authority struct {
 
 // methods are Claim, Promote, Lookup and Release.
 type methods = verdict.Authority
-
-var _ fence.Authority = (*Authority)(nil)
 
 // New returns an authority on the pool's database, whose table Migrate creates. It does no I/O. A nil
 // cfg means the defaults. The error is a *fence.ArgumentError.
@@ -98,7 +102,7 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{pool: pool, table: table, world: c.World, sql: loadStatements(table),
+	a := &authority{pool: pool, table: table, world: c.World, sql: loadStatements(table),
 		planMode: "force_generic_plan",
 		lockWait: lockWait, asideWait: asideWait, asides: make(chan struct{}, max(1, c.tuning.Lanes/4))}
 	if c.ShardOf != nil {
@@ -108,12 +112,12 @@ func New(pool *pgxpool.Pool, cfg *Config) (*Authority, error) {
 	a.Present = a.present
 	a.mints = newLanes(c.tuning.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
 	a.lookups = newLanes(c.tuning.Lanes, c.tuning.SetSize, c.ShardOf, a.runSet)
-	return a, nil
+	return &Authority{a, a}, nil
 }
 
 // ClaimMany makes claims in sets of up to 500, each of one shard and in one round trip; see
 // fence.Authority, and the package comment for failures.
-func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+func (a *authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
 	results := make([]fence.ClaimResult, len(claims))
 	var open []int // indexes of claims without an answer
 	for i := range claims {

@@ -40,7 +40,7 @@ func (f *failure) outcome(k verdict.Kind) error {
 
 // alone carries out a call in a transaction of its own and returns the row it left (epoch zero for none),
 // or a *fence.StoreError. If its row is locked, it goes on aside.
-func (a *Authority) alone(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
+func (a *authority) alone(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
 	fail := a.single(ctx, c, a.lockWait, &row)
 	if fail != nil && fail.locked {
 		return a.aside(ctx, c)
@@ -50,7 +50,7 @@ func (a *Authority) alone(ctx context.Context, c *verdict.Call) (row fence.Grant
 
 // aside carries out a call whose row another transaction has locked. Few connections wait for locked rows, so that
 // no number of them takes the pool from other tiles.
-func (a *Authority) aside(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
+func (a *authority) aside(ctx context.Context, c *verdict.Call) (row fence.Grant, err error) {
 	deadline := time.Now().Add(a.asideWait)
 	timeout := time.NewTimer(a.asideWait)
 	defer timeout.Stop()
@@ -66,7 +66,7 @@ func (a *Authority) aside(ctx context.Context, c *verdict.Call) (row fence.Grant
 }
 
 // failed is the error of a call whose transaction failed; nil for none.
-func (a *Authority) failed(c *verdict.Call, f *failure) error {
+func (a *authority) failed(c *verdict.Call, f *failure) error {
 	if f == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (a *Authority) failed(c *verdict.Call, f *failure) error {
 }
 
 // single carries out the transaction of one call, which leaves its row in row (epoch zero for none).
-func (a *Authority) single(ctx context.Context, c *verdict.Call, lockWait time.Duration, row *fence.Grant) *failure {
+func (a *authority) single(ctx context.Context, c *verdict.Call, lockWait time.Duration, row *fence.Grant) *failure {
 	fail := a.transact(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		return a.roundTrip(ctx, conn, a.one(c, lockWait, row))
 	})
@@ -85,7 +85,7 @@ func (a *Authority) single(ctx context.Context, c *verdict.Call, lockWait time.D
 }
 
 // one is the transaction of one call, which leaves its row in row.
-func (a *Authority) one(c *verdict.Call, lockWait time.Duration, row *fence.Grant) *transaction {
+func (a *authority) one(c *verdict.Call, lockWait time.Duration, row *fence.Grant) *transaction {
 	*row = fence.Grant{} // of an earlier attempt
 	return &transaction{
 		writes:  a.writes(c, lockWait),
@@ -112,7 +112,7 @@ type transaction struct {
 
 // transact calls do, which carries out one transaction, with a connection. If the connection is lost, or leads to a
 // server that takes no writes, it calls do once more, with another one.
-func (a *Authority) transact(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) *failure {
+func (a *authority) transact(ctx context.Context, do func(context.Context, *pgxpool.Conn) error) *failure {
 	fail := a.attempt(ctx, do, a.pool.Acquire)
 	if fail == nil || !fail.again || ctx.Err() != nil {
 		return fail
@@ -127,7 +127,7 @@ func (a *Authority) transact(ctx context.Context, do func(context.Context, *pgxp
 }
 
 // attempt carries out a transaction on one connection. One that has failed is closed.
-func (a *Authority) attempt(
+func (a *authority) attempt(
 	ctx context.Context, do func(context.Context, *pgxpool.Conn) error,
 	acquire func(context.Context) (*pgxpool.Conn, error),
 ) *failure {
@@ -138,6 +138,9 @@ func (a *Authority) attempt(
 	}
 	defer conn.Release()
 	a.servers.meet(conn, asked)
+	if err := a.poolers.check(ctx, conn); err != nil {
+		return &failure{cause: err}
+	}
 	if err = do(ctx, conn); err == nil {
 		return nil
 	}
@@ -155,7 +158,7 @@ func (a *Authority) attempt(
 // each statement a snapshot of its own: the read sees what the writes met, not what was there before. A row
 // that a write returns is what the read would have found, because the transaction has locked it.
 // The transaction has committed only when Close says so, after all results were read.
-func (a *Authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
+func (a *authority) roundTrip(ctx context.Context, conn *pgxpool.Conn, t *transaction) error {
 	var batch pgx.Batch
 	if t.settings != nil {
 		batch.Queue(t.settings.sql, t.settings.args...)
@@ -207,7 +210,7 @@ func scan(from pgx.Row, more ...any) (fence.Grant, error) {
 
 // acquireLive returns a connection that has just answered. When a server restarts, all idle connections
 // of a pool are dead, and the next one is as likely to be as the last.
-func (a *Authority) acquireLive(ctx context.Context) (*pgxpool.Conn, error) {
+func (a *authority) acquireLive(ctx context.Context) (*pgxpool.Conn, error) {
 	var lost error
 	for range a.pool.Stat().MaxConns() + 1 {
 		conn, err := a.pool.Acquire(ctx)
@@ -233,6 +236,9 @@ const (
 	codeDatabase          = "3D000"
 	codeUndefinedTable    = "42P01"
 	codeNotNullViolation  = "23502"
+	codeProtocol          = "08P01"
+	codeStatementExists   = "42P05"
+	codeStatementUnknown  = "26000"
 	classConnection       = "08"
 	classSystem           = "58"
 	classInternal         = "XX"
@@ -269,10 +275,13 @@ func classify(err error) *failure {
 }
 
 // hint adds to an error what the user can do about it.
-func (a *Authority) hint(err error) error {
+func (a *authority) hint(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return err
+	}
+	if statementLost(pgErr) {
+		return errors.Join(poolerRefused(a.pool.Config().ConnConfig.DefaultQueryExecMode), err)
 	}
 	switch pgErr.Code {
 	case codeUndefinedTable:

@@ -61,8 +61,10 @@
 // default_transaction_isolation every answer is still correct, but the loser of a race gets ErrNotApplied, for a
 // serialization failure, instead of the winner (at SERIALIZABLE even a lookup may get it), and a
 // tile without a record cannot be claimed: such a transaction does not see whether the tile's record was
-// retired while it waited. All query modes of pgx work, so do poolers (with a mode that does not prepare, if
-// they need that); the default one prepares each statement once per connection.
+// retired while it waited. All query modes of pgx work on a direct connection; the default one prepares each statement
+// once per connection. Behind a pooler, as PgBouncer, whose sessions may be those of transactions, pgx's modes
+// cache_statement (its default) and describe_exec are refused with a *fence.SettingError: add
+// default_query_exec_mode=cache_describe to the URL.
 //
 // A game server's role needs SELECT, INSERT and UPDATE on the table of tiles, SELECT on its siblings with
 // the suffixes _floor and _world, and SELECT on tilefence_schema if it calls Migrate. One that calls Retire needs

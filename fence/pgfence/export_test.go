@@ -14,18 +14,18 @@ import (
 // Statements returns the statements by the name of their file.
 func (a *Authority) Statements() map[string]string {
 	return map[string]string{
-		"claim_new": a.sql.claimNew, "claim_released": a.sql.claimReleased,
-		"promote": a.sql.promote, "release": a.sql.release, "read": a.sql.read,
-		"raise": a.sql.raise, "retire": a.sql.retire,
+		"claim_new": a.own.sql.claimNew, "claim_released": a.own.sql.claimReleased,
+		"promote": a.own.sql.promote, "release": a.own.sql.release, "read": a.own.sql.read,
+		"raise": a.own.sql.raise, "retire": a.own.sql.retire,
 	}
 }
 
 // Waiting is how many calls gather for a next set.
 func (a *Authority) Waiting() int {
-	a.mints.mu.Lock()
-	defer a.mints.mu.Unlock()
+	a.own.mints.mu.Lock()
+	defer a.own.mints.mu.Unlock()
 	n := 0
-	for _, queue := range a.mints.queues {
+	for _, queue := range a.own.mints.queues {
 		n += len(queue)
 	}
 	return n
@@ -51,7 +51,9 @@ func Classify(err error) string {
 
 // SetWaits sets how long transactions wait for a row that is locked, and calls aside. Call it before the authority is
 // used.
-func (a *Authority) SetWaits(lock, aside time.Duration) { a.lockWait, a.asideWait = lock, aside }
+func (a *Authority) SetWaits(lock, aside time.Duration) {
+	a.own.lockWait, a.own.asideWait = lock, aside
+}
 
 // SetStatements returns the statements of a set of each kind with their arguments, by the names of their
 // files. The first is settings; calls must be on different tiles, in order.
@@ -66,7 +68,7 @@ func (a *Authority) SetStatements(claims []fence.Claim) map[string]SetStatement 
 		verdict.ClaimReleased: {"claim_released_set"}, verdict.Promote: {"promote_set"},
 		verdict.Release: {"release_set"},
 	} {
-		t := a.setOf(k, members, nil)
+		t := a.own.setOf(k, members, nil)
 		named["settings"] = SetStatement{t.settings.sql, t.settings.args}
 		for i, s := range append(t.writes, t.read)[:len(names)] {
 			named[names[i]] = SetStatement{s.sql, s.args}
@@ -83,11 +85,11 @@ type SetStatement struct {
 
 // MigrateTo is Migrate in a release whose last migration was version.
 func (a *Authority) MigrateTo(ctx context.Context, version int) error {
-	migrations, err := loadMigrations(a.table, a.world)
+	migrations, err := loadMigrations(a.own.table, a.own.world)
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.apply(ctx, tx, migrations[:version]) })
+	return pgx.BeginFunc(ctx, a.own.pool, func(tx pgx.Tx) error { return a.own.apply(ctx, tx, migrations[:version]) })
 }
 
 // Tuning are the settings that only tests change.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tilefence/tilefence/fence"
 )
@@ -44,19 +45,24 @@ type migration struct {
 // is starting or stopping, has no connection left, or is a standby: then a later call may succeed without a change of
 // settings.
 func (a *Authority) Migrate(ctx context.Context) error {
-	migrations, err := loadMigrations(a.table, a.world)
+	own := a.own
+	migrations, err := loadMigrations(own.table, own.world)
 	if err != nil {
 		return err
 	}
-	version, err := a.version(ctx, a.pool)
+	err = own.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return own.poolers.check(ctx, conn) })
+	version := 0
+	if err == nil {
+		version, err = own.version(ctx, own.pool)
+	}
 	if err == nil && version < migrations[len(migrations)-1].version {
 		// Not BeginFunc's default: a stricter isolation would fail where this only has to wait.
-		err = pgx.BeginTxFunc(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			return a.apply(ctx, tx, migrations)
+		err = pgx.BeginTxFunc(ctx, own.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			return own.apply(ctx, tx, migrations)
 		})
 	}
 	if err == nil {
-		_, err = a.World(ctx)
+		_, err = own.World(ctx)
 	}
 	if failed, ok := errors.AsType[*fence.StoreError](err); ok {
 		err = failed.Err // of World, which calls every failure one of the store
@@ -64,7 +70,7 @@ func (a *Authority) Migrate(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	err = fmt.Errorf("pgfence: migrate table %s: %w", a.table, a.hint(err))
+	err = fmt.Errorf("pgfence: migrate table %s: %w", own.table, own.hint(err))
 	if passing(err) {
 		return &fence.StoreError{Op: "migrate", Outcome: fence.ErrUnknownOutcome, Err: err}
 	}
@@ -76,7 +82,8 @@ func (a *Authority) Migrate(ctx context.Context) error {
 // world, fails again however often it is tried.
 func passing(err error) bool {
 	if reply, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return strings.HasPrefix(reply.Code, classConnection) || slices.Contains(passingCodes, reply.Code)
+		return !statementLost(reply) &&
+			(strings.HasPrefix(reply.Code, classConnection) || slices.Contains(passingCodes, reply.Code))
 	}
 	// An alert of TLS comes as an error of the network, and means certificates or versions that do not match.
 	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "remote error" || op.Op == "local error") {
@@ -94,7 +101,7 @@ var passingErrors = []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io
 	pgconn.ErrStandbyConnection}
 
 // version is the last migration the table has had; zero for none.
-func (a *Authority) version(ctx context.Context, db interface {
+func (a *authority) version(ctx context.Context, db interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (int, error) {
 	var version int
@@ -106,7 +113,7 @@ func (a *Authority) version(ctx context.Context, db interface {
 	return version, err
 }
 
-func (a *Authority) apply(ctx context.Context, tx pgx.Tx, migrations []migration) error {
+func (a *authority) apply(ctx context.Context, tx pgx.Tx, migrations []migration) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockKey(a.table)); err != nil {
 		return err
 	}

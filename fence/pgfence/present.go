@@ -24,7 +24,7 @@ const asideWait = 1500 * time.Millisecond
 
 // present carries out a call, alone or in a set, and returns the row it left (epoch zero for none), or a
 // *fence.StoreError.
-func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
+func (a *authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
 	l := a.lanesOf(c.Kind)
 	leave, ok := l.try()
 	if !ok {
@@ -39,7 +39,7 @@ func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Gran
 }
 
 // presentMany carries out writing calls in sets, and gives their rows and errors to each, in the same order.
-func (a *Authority) presentMany(
+func (a *authority) presentMany(
 	ctx context.Context, calls []verdict.Call, each func(i int, row fence.Grant, err error),
 ) {
 	for i, m := range a.mints.gather(calls) {
@@ -49,7 +49,7 @@ func (a *Authority) presentMany(
 }
 
 // lanesOf are the lanes for calls of a kind. A lookup does not wait behind writes, which have to reach a disk.
-func (a *Authority) lanesOf(k verdict.Kind) *lanes {
+func (a *authority) lanesOf(k verdict.Kind) *lanes {
 	if k == verdict.Lookup {
 		return a.lookups
 	}
@@ -57,7 +57,7 @@ func (a *Authority) lanesOf(k verdict.Kind) *lanes {
 }
 
 // await waits for the outcome of a member until ctx ends.
-func (a *Authority) await(ctx context.Context, l *lanes, m *member) (fence.Grant, error) {
+func (a *authority) await(ctx context.Context, l *lanes, m *member) (fence.Grant, error) {
 	select {
 	case <-m.done:
 	case <-ctx.Done():
@@ -85,7 +85,7 @@ func ended(ctx context.Context) error {
 // runSet carries out a set and answers its members. A set that the server refuses has changed nothing, and one
 // member may be the reason; the members are then carried out one by one. A member whose row is locked is left behind,
 // and the others go on together.
-func (a *Authority) runSet(s *set) {
+func (a *authority) runSet(s *set) {
 	fail := a.presentSet(s)
 	if fail != nil && fail.locked && a.leaveLocked(s) {
 		fail = a.presentSet(s)
@@ -103,7 +103,7 @@ func (a *Authority) runSet(s *set) {
 }
 
 // presentSet carries out the transaction of a set, which leaves their rows in its members.
-func (a *Authority) presentSet(s *set) *failure {
+func (a *authority) presentSet(s *set) *failure {
 	l := a.lanesOf(s.kind)
 	return a.transact(s.ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		members := l.seal(s)
@@ -126,7 +126,7 @@ func (a *Authority) presentSet(s *set) *failure {
 
 // leaveLocked takes members whose rows are locked out of a set that waited for one of them; they go on alone. It
 // reports whether there were any, and others are left. A row that another transaction is inserting is not seen.
-func (a *Authority) leaveLocked(s *set) bool {
+func (a *authority) leaveLocked(s *set) bool {
 	if len(s.members) < 2 {
 		return false
 	}

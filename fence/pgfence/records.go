@@ -19,7 +19,7 @@ import (
 const retireSet = 500
 
 // List returns the records of the tiles after one; see fence.Authority.
-func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+func (a *authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
 	if err := verdict.ValidateLimit(limit); err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ var errNoWorld = errors.New("the table of the world has no row; restore it, or r
 	schemaTable + " and call Migrate, which mints another identity")
 
 // World is the world of the table of tiles; see fence.Authority.
-func (a *Authority) World(ctx context.Context) (fence.World, error) {
+func (a *authority) World(ctx context.Context) (fence.World, error) {
 	var w fence.World
 	var id string
 	err := a.pool.QueryRow(ctx, a.sql.world).Scan(&w.Name, &id)
@@ -82,7 +82,7 @@ var errNoFloor = errors.New("the floor table has no row; insert one whose epoch 
 //
 // Every process that uses the table must run a release that knows the floor: one that does not would
 // claim retired tiles from epoch 1.
-func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+func (a *authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
 	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
 		return 0, err
 	}
@@ -117,7 +117,7 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 }
 
 // retirable finds tiles whose rows may go, in order, and the highest of their epochs.
-func (a *Authority) retirable(
+func (a *authority) retirable(
 	ctx context.Context, conn *pgxpool.Conn, releasedFor time.Duration, limit int,
 ) (tiles []int64, highest int64, err error) {
 	rows, err := conn.Query(ctx, a.sql.retirable, releasedFor.Microseconds(), limit)
@@ -135,7 +135,7 @@ func (a *Authority) retirable(
 
 // remove removes some rows in one transaction and one round trip. It takes their locks in the order of
 // tiles, as all transactions of this package do that take several, and waits for none: claims would wait for it.
-func (a *Authority) remove(
+func (a *authority) remove(
 	ctx context.Context, conn *pgxpool.Conn, tiles []int64, floor int64, releasedFor time.Duration,
 ) (int, error) {
 	var batch pgx.Batch

@@ -13,7 +13,7 @@ import (
 
 // writes are the statements of one call. Each names the tile's row by primary key, and waits for it no longer than
 // lockWait if it is locked.
-func (a *Authority) writes(c *verdict.Call, lockWait time.Duration) []statement {
+func (a *authority) writes(c *verdict.Call, lockWait time.Duration) []statement {
 	tile, above, id, wait := int64(c.Tile), int64(c.Floor), c.ID.String(), milliseconds(lockWait)
 	switch c.Kind {
 	case verdict.ClaimNew:
@@ -43,7 +43,7 @@ type columns struct {
 
 // setOf is a transaction of several calls of one kind on different tiles, which are in the order of their
 // numbers as the database has them.
-func (a *Authority) setOf(k verdict.Kind, members []*member, row func(fence.Grant)) *transaction {
+func (a *authority) setOf(k verdict.Kind, members []*member, row func(fence.Grant)) *transaction {
 	n := len(members)
 	v := columns{
 		tiles: make([]int64, 0, n), expected: make([]int64, 0, n), above: make([]int64, 0, n),
@@ -87,7 +87,7 @@ func (a *Authority) setOf(k verdict.Kind, members []*member, row func(fence.Gran
 
 // learnFloor remembers the floor from a row that was raised above it. Later claims start there, which spares them
 // a second write to their row. What it remembers is never above the floor, because it only rises.
-func (a *Authority) learnFloor(raised fence.Epoch) {
+func (a *authority) learnFloor(raised fence.Epoch) {
 	for floor := int64(raised) - 1; ; {
 		known := a.floor.Load()
 		if known >= floor || a.floor.CompareAndSwap(known, floor) {

@@ -23,7 +23,7 @@ func TestCommitAllocations(t *testing.T) {
 		Payload: make([]byte, 700),
 		Prev:    fence.Position{Epoch: 12, Seq: 123456, Chain: 7}}
 	allocations := testing.AllocsPerRun(100, func() {
-		f := s.commit(&c, true)
+		f := s.own.commit(&c, true)
 		f.Cmder = f.command(context.Background())
 		_ = l.Do(context.Background(), &f.request)
 	})

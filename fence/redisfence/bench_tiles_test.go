@@ -9,10 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/cputime"
 )
 
 // tickPayload is the size of an ordinary tile's batch.
@@ -42,9 +42,9 @@ func benchmarkTiles(b *testing.B, tiles int, cfg *redisfence.Config) {
 	var commits, others int
 	var took, cpu, fcalls, xadds time.Duration
 	for b.Loop() {
-		began, used := time.Now(), processorTime(b)
+		began, used := time.Now(), cputime.Used()
 		l.commitAll(b, round)
-		cpu += processorTime(b) - used
+		cpu += cputime.Used() - used
 		took += time.Since(began)
 		commits += round
 		width := min(256, tiles)
@@ -103,13 +103,6 @@ func (l *lanes) pipelines(b *testing.B, n, width int, add func(pipe redis.Pipeli
 	return took
 }
 
-// processorTime is what this process has used so far.
-func processorTime(b *testing.B) time.Duration {
-	var u unix.Rusage
-	require.NoError(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 // BenchmarkConfirmed is the same for commits that all replicas confirm.
 func BenchmarkConfirmed(b *testing.B) {
 	for _, tiles := range []int{1, 1_000} {
@@ -125,9 +118,9 @@ func BenchmarkConfirmed(b *testing.B) {
 				const round = 2_000
 				var took, cpu time.Duration
 				for b.Loop() {
-					began, used := time.Now(), processorTime(b)
+					began, used := time.Now(), cputime.Used()
 					l.commitAll(b, round)
-					cpu += processorTime(b) - used
+					cpu += cputime.Used() - used
 					took += time.Since(began)
 				}
 				b.ReportMetric(float64(b.N*round)/took.Seconds(), "commits/s")

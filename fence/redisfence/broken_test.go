@@ -136,7 +136,13 @@ func TestSettingsThatLose(t *testing.T) {
 	without := strings.Replace(sound, "aof_enabled:1", "aof_enabled:0", 1)
 	require.ErrorIs(t, load(without, nil), fence.ErrSetting)
 	require.ErrorIs(t, load(strings.Replace(sound, "maxmemory:0", "maxmemory:1000", 1), nil), fence.ErrSetting)
-	for _, err := range []error{load(sound, nil), load(without, &redisfence.Config{AllowNoPersistence: true})} {
+	accepted := []error{load(sound, nil)}
+	for _, p := range []redisfence.Persistence{redisfence.FailoverFirst, redisfence.DurableLog, redisfence.Volatile} {
+		require.ErrorIs(t, load(strings.Replace(sound, "maxmemory:0", "maxmemory:1000", 1),
+			&redisfence.Config{Persistence: p}), fence.ErrSetting)
+		accepted = append(accepted, load(without, &redisfence.Config{Persistence: p}))
+	}
+	for _, err := range accepted {
 		require.Error(t, err, "it has no functions")
 		require.NotErrorIs(t, err, fence.ErrSetting)
 	}

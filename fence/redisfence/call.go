@@ -79,9 +79,15 @@ func failed(op string, tile fence.TileID, err error) error {
 }
 
 // write runs a function and reads its reply.
-func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
+func (s *store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 	if err := guard.Ended(ctx, c.op, c.tile); err != nil {
 		return fence.Receipt{}, err
+	}
+	if err := s.checks.Refused(); err != nil {
+		return fence.Receipt{}, failed(c.op, c.tile, &groupcommit.NotSentError{Err: err})
+	}
+	if s.cfg.Persistence == DurableLog {
+		c.replicas = 0 // the answer says that the log has it
 	}
 	reply, err := s.invoke(ctx, c)
 	if err != nil {
@@ -101,7 +107,7 @@ func (s *Store) write(ctx context.Context, c *call) (fence.Receipt, error) {
 
 // invoke sends a call to its master and returns the reply: through a queue, or by itself when it is large or queues are
 // off. How many replicas have confirmed it is then in the request.
-func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
+func (s *store) invoke(ctx context.Context, c *call) (reply any, err error) {
 	alone := s.cfg.Unpipelined || c.Size > s.cfg.tuning.PipelineBytes
 	if alone && c.replicas == 0 {
 		return s.redirected(ctx, c.key, c.arguments.list)
@@ -139,7 +145,7 @@ func (s *Store) invoke(ctx context.Context, c *call) (reply any, err error) {
 
 // redirected sends a call through the cluster's client, which follows the slot wherever it is and tries
 // again by itself, and loads the library where it is missing.
-func (s *Store) redirected(ctx context.Context, key string, args []any) (any, error) {
+func (s *store) redirected(ctx context.Context, key string, args []any) (any, error) {
 	send := func() (any, error) {
 		cmd := functionCommand(ctx, args)
 		_ = s.client.Process(ctx, cmd)
@@ -155,42 +161,32 @@ func (s *Store) redirected(ctx context.Context, key string, args []any) (any, er
 	return reply, err
 }
 
-func (s *Store) loadFor(ctx context.Context, key string) error {
+func (s *store) loadFor(ctx context.Context, key string) error {
 	node, err := redislib.Master(ctx, s.client, key)
 	if err != nil {
 		return err
 	}
-	return library.LoadOn(ctx, node)
+	return library.Restore(ctx, node, s.needs(), &s.checks)
 }
 
-// FunctionCall is one invocation of a function of the library that only other packages of this module know, on
-// one tile's keys.
-type FunctionCall struct {
-	Tile     fence.TileID
-	Function string
-	Keys     []string
-	Args     []any
-}
-
-// FunctionReply is what a function answered: what comes after 'ok', or why there is none.
-type FunctionReply struct {
-	Values []any
-	Err    error
-}
-
-// Call runs one function, loading the library where it is missing.
-func (s *Store) Call(ctx context.Context, op string, c FunctionCall) ([]any, error) {
-	r := s.CallMany(ctx, op, []FunctionCall{c})
+// Call implements redislib.Caller.
+func (s *store) Call(ctx context.Context, op string, c redislib.FunctionCall) ([]any, error) {
+	r := s.CallMany(ctx, op, []redislib.FunctionCall{c})
 	return r[0].Values, r[0].Err
 }
 
-// CallMany runs functions, one pipeline a node, loading the library where it is missing. The replies are in the
-// order of the calls.
-func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) []FunctionReply {
-	replies := make([]FunctionReply, len(calls))
+// CallMany implements redislib.Caller.
+func (s *store) CallMany(ctx context.Context, op string, calls []redislib.FunctionCall) []redislib.FunctionReply {
+	replies := make([]redislib.FunctionReply, len(calls))
 	if ctx.Err() != nil {
 		for i := range calls {
 			replies[i].Err = guard.Ended(ctx, op, calls[i].Tile)
+		}
+		return replies
+	}
+	if err := s.checks.Refused(); err != nil {
+		for i := range calls {
+			replies[i].Err = failed(op, calls[i].Tile, &groupcommit.NotSentError{Err: err})
 		}
 		return replies
 	}
@@ -224,20 +220,20 @@ func (s *Store) CallMany(ctx context.Context, op string, calls []FunctionCall) [
 	return replies
 }
 
-func functionReply(op string, c *FunctionCall, reply []any, err error) FunctionReply {
+func functionReply(op string, c *redislib.FunctionCall, reply []any, err error) redislib.FunctionReply {
 	if err != nil {
-		return FunctionReply{Err: failed(op, c.Tile, err)}
+		return redislib.FunctionReply{Err: failed(op, c.Tile, err)}
 	}
 	if code, what := head(reply); code != "ok" {
-		return FunctionReply{Err: &fence.ArgumentError{Field: what, Value: code,
+		return redislib.FunctionReply{Err: &fence.ArgumentError{Field: what, Value: code,
 			Want: "what docs/wire.md says of " + c.Function}}
 	}
-	return FunctionReply{Values: reply[1:]}
+	return redislib.FunctionReply{Values: reply[1:]}
 }
 
 func head(reply []any) (code, detail string) {
-	p := replyParser{v: reply}
-	code = p.text(0)
+	p := redislib.Values{All: reply}
+	code = p.Text(0)
 	if len(reply) > 1 {
 		detail = fmt.Sprint(reply[1])
 	}
@@ -254,10 +250,10 @@ func (c *call) read(reply any) (fence.Receipt, error) {
 	}
 	list, _ := reply.([]any)
 	code, detail := head(list)
-	p := replyParser{v: list}
+	p := redislib.Values{All: list}
 	switch {
 	case code == "again":
-		if r := (fence.Receipt{Position: p.position(1), Duplicate: true}); !p.bad {
+		if r := (fence.Receipt{Position: p.Position(1), Duplicate: true}); !p.Bad {
 			return r, nil
 		}
 	case code == "invalid":
@@ -267,45 +263,17 @@ func (c *call) read(reply any) (fence.Receipt, error) {
 		return fence.Receipt{}, &fence.CorruptError{Tile: c.tile, What: "coordination state",
 			Detail: detail + "; see tilectl repair"}
 	case refusals[code] != nil:
-		current := fence.Owner{Tile: c.tile, Position: p.position(1), Contact: p.text(2), Tick: fence.Tick(p.number(3))}
+		current := fence.Owner{Tile: c.tile, Position: p.Position(1), Contact: p.Text(2), Tick: fence.Tick(p.Number(3))}
 		if current.Contact != "" {
 			current.Epoch = current.Position.Epoch
 		}
-		if !p.bad {
+		if !p.Bad {
 			return fence.Receipt{}, &fence.RefusedError{Reason: refusals[code], Tile: c.tile, Epoch: c.epoch,
 				Current: current}
 		}
 	}
 	return fence.Receipt{}, &fence.StoreError{Op: c.op, Tile: c.tile, Outcome: fence.ErrUnknownOutcome,
 		Err: errors.New("unreadable reply: " + fmt.Sprint(reply))}
-}
-
-// replyParser reads fields of a reply; after anything unreadable bad is set.
-type replyParser struct {
-	v   []any
-	bad bool
-}
-
-func (p *replyParser) text(i int) string {
-	if i >= len(p.v) {
-		p.bad = true
-		return ""
-	}
-	s, ok := p.v[i].(string)
-	p.bad = p.bad || !ok
-	return s
-}
-
-func (p *replyParser) number(i int) uint64 {
-	n, err := fence.ParseNumber(p.text(i))
-	p.bad = p.bad || err != nil
-	return n
-}
-
-func (p *replyParser) position(i int) fence.Position {
-	at, err := fence.ParsePosition(p.text(i))
-	p.bad = p.bad || err != nil
-	return at
 }
 
 // arguments are those of one command, with room for their values. go-redis takes a []any: a value put into it by

@@ -13,17 +13,21 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/guard"
 	"github.com/tilefence/tilefence/internal/redislib"
+	"github.com/tilefence/tilefence/internal/wait"
 )
 
 // frameField is the one field of a stream entry, as the functions write it.
 const frameField = "f"
 
-// confirmWithin is for how long Confirm waits. Replicas report what they have once a second.
+// confirmWithin is for how long Confirm waits. Replicas report what they have once a second, or when a WAIT asks.
 const confirmWithin = 3 * time.Second
 
-// Confirm implements fence.Store. It writes nothing, so that WAIT has nothing to wait for: it compares what the
-// replicas have reported with how far the master was when it was seen to hold the position.
-func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) error {
+// ackKeptFor is how long the key is kept that hasten writes.
+const ackKeptFor = 10 * time.Second
+
+// Confirm implements fence.Store. It compares what the replicas have reported with how far the master was when it was
+// seen to hold the position. If they have reported less, it asks them, once: see hasten.
+func (s *store) Confirm(ctx context.Context, tile fence.TileID, at fence.Position) error {
 	if err := guard.Call(ctx, "confirm", tile); err != nil {
 		return err
 	}
@@ -47,6 +51,7 @@ func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Positio
 		return &fence.UnconfirmedError{Tile: tile, Receipt: receipt, Want: first.want,
 			Detail: "the master's stream does not have this position"}
 	}
+	hasten := s.hasten
 	for now := first; ; {
 		receipt.Replicas = now.with(first.offset)
 		switch {
@@ -57,12 +62,15 @@ func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Positio
 		case now.want > 0 && now.listed == 0:
 			return &fence.UnconfirmedError{Tile: tile, Receipt: receipt, Want: now.want, Detail: noReplica}
 		}
-		select {
-		case <-ctx.Done():
+		if hasten == nil || !hasten(within, tile, now.want) {
+			wait.For(within, 100*time.Millisecond)
+		}
+		hasten = nil
+		switch {
+		case ctx.Err() != nil:
 			return failed(context.Cause(ctx))
-		case <-within.Done():
+		case within.Err() != nil:
 			return &fence.UnconfirmedError{Tile: tile, Receipt: receipt, Want: now.want}
-		case <-time.After(100 * time.Millisecond):
 		}
 		if now, _, err = s.follow(ctx, client, "", at); err != nil {
 			s.reloadTopology(ctx)
@@ -71,18 +79,46 @@ func (s *Store) Confirm(ctx context.Context, tile fence.TileID, at fence.Positio
 	}
 }
 
+// hasten has the replicas of a tile's master report how far they are, and says whether they have: by themselves they do
+// once a second. WAIT asks them if its connection has written something, so this writes a key that nothing reads and
+// that soon expires. It shares the WAIT of other calls, and waits for ConfirmTimeout at most. A user that may not write
+// the key waits for the replicas.
+func (s *store) hasten(ctx context.Context, tile fence.TileID, replicas int) bool {
+	if s.mayNotHasten.Load() || s.checks.Refused() != nil {
+		return false
+	}
+	key := s.cfg.World.Keys(tile).Stream
+	n, err := s.nodeOf(ctx, key)
+	if err != nil {
+		return false
+	}
+	key = strings.TrimSuffix(key, "stream") + "ack"
+	r := &request{Item: sized(overhead), replicas: replicas,
+		Cmder: redis.NewStatusCmd(ctx, "set", key, "", "px", ackKeptFor.Milliseconds())}
+	if s.cfg.Unpipelined {
+		n.sendConfirmed(ctx, r.Alone(r))
+	} else if n.confirmed.Do(ctx, r) != nil {
+		return false
+	}
+	if r.err != nil {
+		s.mayNotHasten.Store(redis.IsPermissionError(r.err))
+		return false
+	}
+	return r.confirmed >= replicas
+}
+
 // replication is how far a master is, and how far its replicas are.
 type replication struct {
-	id           string  // of the master's replication history
-	offset       int64   // of the master
-	replicas     []int64 // what connected replicas have reported
-	listed, want int     // how many replicas there are, and how many must have it
+	id           string // of the master's replication history
+	offset       int64  // of the master
+	replicas     []redislib.Acknowledged
+	listed, want int // how many replicas there are, and how many must have it
 }
 
 // with is how many replicas have reported an offset.
 func (r *replication) with(offset int64) (n int) {
-	for _, o := range r.replicas {
-		if o >= offset {
+	for _, a := range r.replicas {
+		if a.Offset >= offset {
 			n++
 		}
 	}
@@ -91,7 +127,7 @@ func (r *replication) with(offset int64) (n int) {
 
 // follow reads, on one connection and in this order, whether a stream holds a position, and how far the replicas are:
 // so the master's offset is past the write of that position. An empty key asks only the second.
-func (s *Store) follow(
+func (s *store) follow(
 	ctx context.Context, client *redis.Client, key string, at fence.Position,
 ) (r replication, found bool, err error) {
 	pipe := client.Pipeline()
@@ -119,7 +155,7 @@ func (s *Store) follow(
 	if r.offset, err = strconv.ParseInt(redislib.InfoField(info, "master_repl_offset"), 10, 64); err != nil {
 		return r, false, fmt.Errorf("INFO replication gives no master_repl_offset: %w", err)
 	}
-	r.replicas = replicaOffsets(info)
+	r.replicas = redislib.AcknowledgedBy(info)
 	if entry != nil {
 		for _, m := range entry.Val() {
 			frame, _ := m.Values[frameField].(string)
@@ -128,25 +164,4 @@ func (s *Store) follow(
 		}
 	}
 	return r, found, nil
-}
-
-// replicaOffsets reads what each replica that is online has reported, from lines such as
-//
-//	slave0:ip=127.0.0.1,port=7004,state=online,offset=1234,lag=0
-func replicaOffsets(info string) (offsets []int64) {
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if _, err := strconv.Atoi(strings.TrimPrefix(name, "slave")); err != nil || !strings.HasPrefix(name, "slave") {
-			continue
-		}
-		fields := map[string]string{}
-		for _, f := range strings.Split(value, ",") {
-			k, v, _ := strings.Cut(f, "=")
-			fields[k] = v
-		}
-		if offset, err := strconv.ParseInt(fields["offset"], 10, 64); err == nil && fields["state"] == "online" {
-			offsets = append(offsets, offset)
-		}
-	}
-	return offsets
 }

@@ -30,8 +30,8 @@ func Options(addresses ...string) *redis.ClusterOptions {
 }
 
 // Connect asks the servers of o.Addrs, one after another, and returns the client for them: a *redis.ClusterClient if
-// the first that answers is a node of a cluster, or a *redis.Client if it is a single server. Make o with Options. The
-// caller closes the client.
+// the first that answers is a node of a cluster, or a *redis.Client if it is a single server. Make o with Options or
+// ParseOptions. The caller closes the client.
 //
 // A single server has no replica that could be promoted: a store on it needs Config.AllowNoReplicas, and what the
 // server loses is lost up to the tile's checkpoint. That is for development, and for games that one server carries.
@@ -82,7 +82,7 @@ func CheckAddresses(addresses []string) error {
 	for _, a := range addresses {
 		if route.ValidateAddress(a) != nil {
 			return &fence.ArgumentError{Field: "Addrs", Value: a,
-				Want: "host:port of a Redis server, without a scheme; several are separated by commas"}
+				Want: "host:port of a Redis server; several are separated by commas"}
 		}
 	}
 	return nil

@@ -101,11 +101,40 @@ func TestLoadRefusesAnotherWorld(t *testing.T) {
 	t.Parallel()
 	w := fence.World{Name: "w" + fence.NewWorldID().String()[:12], ID: fence.NewWorldID()}
 	store, client := newStore(t, &redisfence.Config{World: w})
-	stranger, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true,
+	stranger, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile,
 		World: fence.World{Name: w.Name, ID: fence.NewWorldID()}})
 	require.NoError(t, err)
 	require.ErrorIs(t, stranger.Load(t.Context()), fence.ErrWorld)
 	require.NoError(t, store.Load(t.Context()))
 	_, err = redisfence.New(client, &redisfence.Config{World: fence.World{Name: "{"}})
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
+}
+
+// TestADurableLogConfirms: where the operator vouches for a log behind the servers, their answer confirms, and no
+// replica is asked for.
+func TestADurableLogConfirms(t *testing.T) {
+	client := plainClient(t, stacktest.Views(t))
+	for _, cfg := range []redisfence.Config{
+		{Persistence: redisfence.DurableLog, MinReplicas: 1},
+		{Persistence: redisfence.DurableLog, AllowNoReplicas: true},
+		{Persistence: redisfence.Volatile + 1}, {Persistence: -1},
+	} {
+		_, err := redisfence.New(client, &cfg)
+		require.ErrorIs(t, err, fence.ErrInvalidArgument, "%+v", cfg)
+	}
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.DurableLog})
+	require.NoError(t, err)
+	require.NoError(t, store.Load(t.Context()))
+	require.Empty(t, store.Check(t.Context()))
+	c := founding(newTile())
+	for _, c.Replicas = range []int{fence.AllReplicas, 2} {
+		_, err = store.Commit(t.Context(), c)
+		require.NoError(t, err)
+	}
+	require.NoError(t, store.Confirm(t.Context(), c.Tile, c.Next()))
+	require.ErrorIs(t, store.Confirm(t.Context(), c.Tile, fence.Position{Epoch: 1, Seq: 7}), fence.ErrUnconfirmed)
+	at := c.Next()
+	_, err = store.Rebase(t.Context(), fence.Rebase{Tile: c.Tile, Epoch: 2, Contact: "b:1", Seq: 9, Replaces: &at,
+		Replicas: fence.AllReplicas})
+	require.NoError(t, err)
 }

@@ -15,11 +15,11 @@ const Revision = revision
 
 // PipelineCommit adds to a pipeline what Store.Commit sends.
 func (s *Store) PipelineCommit(ctx context.Context, pipe redis.Pipeliner, c *fence.Commit) *redis.Cmd {
-	renew := c.Install || c.Refresh() || s.renewals.due(c.Tile)
+	renew := c.Install || c.Refresh() || s.own.renewals.due(c.Tile)
 	if renew {
-		s.renewals.renewed(c.Tile, time.Now())
+		s.own.renewals.renewed(c.Tile, time.Now())
 	}
-	f := s.commit(c, renew)
+	f := s.own.commit(c, renew)
 	cmd := f.command(ctx)
 	_ = pipe.Process(ctx, cmd)
 	return cmd
@@ -27,15 +27,15 @@ func (s *Store) PipelineCommit(ctx context.Context, pipe redis.Pipeliner, c *fen
 
 // AgeRenewal makes the last renewal of a tile's owner hash look as if it had been so much earlier.
 func (s *Store) AgeRenewal(tile fence.TileID, d time.Duration) {
-	s.renewals.mu.Lock()
-	defer s.renewals.mu.Unlock()
-	if at, ok := s.renewals.at[tile]; ok {
-		s.renewals.at[tile] = at.Add(-d)
+	s.own.renewals.mu.Lock()
+	defer s.own.renewals.mu.Unlock()
+	if at, ok := s.own.renewals.at[tile]; ok {
+		s.own.renewals.at[tile] = at.Add(-d)
 	}
 }
 
 // ForgetChecks makes the next Check ask the servers, as a minute later or a change of the topology would.
-func ForgetChecks(s *Store) { s.checks = redislib.Checks{} }
+func ForgetChecks(s *Store) { s.own.checks = redislib.Checks{} }
 
 // Tuning are the settings that only tests change.
 type Tuning = tuning

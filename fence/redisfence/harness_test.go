@@ -34,7 +34,7 @@ func newStore(t testing.TB, cfg *redisfence.Config) (*redisfence.Store, *redis.C
 	if cfg != nil {
 		c = *cfg
 	}
-	c.AllowNoPersistence = true
+	c.Persistence = redisfence.Volatile
 	store, err := redisfence.New(client, &c)
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))

@@ -29,19 +29,32 @@ var library = redislib.New(LibraryName, revision, "tilefence_revision_v1", sourc
 	"prelude", "commit", "rebase", "snapshot", "mark", "trim", "expire", "register")
 
 // Load puts the function library on every master, and checks that all servers, masters and replicas, keep what they are
-// given: that they do not evict (maxmemory-policy noeviction) and, unless Config.AllowNoPersistence is set, that they
-// write an append-only file. A library of a higher revision is left in place. It is safe to run from many processes
-// at once. Check looks again while the servers run; Load logs what it finds besides. With the ID of Config.World it
-// does first what EnterWorld does.
+// given: that they do not evict (maxmemory-policy noeviction) and, unless Config.Persistence says what else keeps it,
+// that they write an append-only file. A library of a higher revision is left in place. It is safe to run from many
+// processes at once. Check looks again while the servers run; Load logs what it finds besides. With the ID of
+// Config.World it does first what EnterWorld does.
 //
 // Errors: a *fence.WorldError if the servers belong to another world; a *fence.SettingError or a *fence.FunctionsError
 // names the server that cannot be used and why; a
 // *fence.StoreError says that a master could not be asked. A replica that does not answer, or that
 // the cluster does not list yet, is not judged: Check does it when it is there.
+//
+// After a refusal the store writes nothing until a Load has succeeded: its calls end with fence.ErrNotApplied and the
+// refusal. A server that a call finds without the library is judged as by Load before it is given it.
 func (s *Store) Load(ctx context.Context) error {
-	s.warnOfSlowReload()
-	if !s.cfg.World.ID.IsZero() {
-		_, err := s.EnterWorld(ctx, s.cfg.World)
+	s.own.warnOfSlowReload()
+	if err := s.own.checks.Loaded(s.load(ctx)); err != nil {
+		return err
+	}
+	for _, wrong := range s.Check(ctx) {
+		s.own.cfg.Logger.Warn("redisfence: a server is not as it must be", "error", wrong)
+	}
+	return nil
+}
+
+func (s *Store) load(ctx context.Context) error {
+	if !s.own.cfg.World.ID.IsZero() {
+		_, err := s.EnterWorld(ctx, s.own.cfg.World)
 		if failed, ok := errors.AsType[*fence.StoreError](err); ok && !redislib.Unavailable(failed.Err) {
 			err = failed.Err // a password or a right is missing
 		}
@@ -49,17 +62,11 @@ func (s *Store) Load(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := library.LoadOnAll(ctx, s.client, s.needs()); err != nil {
-		return err
-	}
-	for _, wrong := range s.Check(ctx) {
-		s.cfg.Logger.Warn("redisfence: a server is not as it must be", "error", wrong)
-	}
-	return nil
+	return library.LoadOnAll(ctx, s.own.client, s.own.needs())
 }
 
 // warnOfSlowReload says that a client notices a failover late. The client's own default is a minute.
-func (s *Store) warnOfSlowReload() {
+func (s *store) warnOfSlowReload() {
 	c, ok := s.client.(*redis.ClusterClient)
 	if !ok || c.Options().ClusterStateReloadInterval <= topologyReload {
 		return
@@ -70,18 +77,18 @@ func (s *Store) warnOfSlowReload() {
 }
 
 // needs are what the store needs of its servers.
-func (s *Store) needs() redislib.Needs {
+func (s *store) needs() redislib.Needs {
 	n := redislib.Needs{Evicted: "owners and streams", Replicas: s.cfg.MinReplicas}
-	if !s.cfg.AllowNoPersistence {
+	if s.cfg.Persistence == AppendOnlyFile {
 		n.AppendOnly = "a master that restarts before a replica was promoted erases what its replicas have " +
 			"confirmed, and a replica may be the next master; set appendonly yes and appendfsync everysec on every node, or " +
-			"redisfence.Config.AllowNoPersistence"
+			"say in redisfence.Config.Persistence what else keeps it"
 	}
 	return n
 }
 
 // Check implements fence.Checker: what Load checks, and whether each master has Config.MinReplicas connected and can
 // write its append-only file. It puts the function library on masters that lack it. Commits go on, whatever it finds.
-func (s *Store) Check(ctx context.Context) []error {
+func (s *store) Check(ctx context.Context) []error {
 	return library.Check(ctx, s.client, s.needs(), &s.checks)
 }

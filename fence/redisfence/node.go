@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -17,7 +16,7 @@ import (
 // node is one server, with a queue for plain requests and one for those that replicas are to confirm: a slow
 // replica delays only the requests that wait for it.
 type node struct {
-	store     *Store
+	store     *store
 	client    *redis.Client
 	plain     groupcommit.Queue[*request]
 	confirmed groupcommit.Queue[*request]
@@ -29,49 +28,24 @@ type node struct {
 
 const unknownReplicas = -1
 
-// nodes are the servers met so far.
-type nodes struct {
-	mu sync.RWMutex
-	of map[*redis.Client]*node
+// nodeOf returns the master of a key, as far as the client knows.
+func (s *store) nodeOf(ctx context.Context, key string) (*node, error) {
+	return s.nodes.Of(ctx, s.client, key, s.newNode)
 }
 
-// nodeOf returns the master of a key, as far as the client knows.
-func (s *Store) nodeOf(ctx context.Context, key string) (*node, error) {
-	client, err := redislib.Master(ctx, s.client, key)
-	if err != nil {
-		return nil, err
-	}
-	s.nodes.mu.RLock()
-	n := s.nodes.of[client]
-	s.nodes.mu.RUnlock()
-	if n != nil {
-		return n, nil
-	}
-	s.nodes.mu.Lock()
-	defer s.nodes.mu.Unlock()
-	if n = s.nodes.of[client]; n != nil {
-		return n, nil
-	}
-	n = &node{store: s, client: client}
+func (s *store) newNode(client *redis.Client) *node {
+	n := &node{store: s, client: client}
 	n.plain.Send, n.confirmed.Send = n.send, n.sendConfirmed
 	for _, l := range []*groupcommit.Queue[*request]{&n.plain, &n.confirmed} {
 		l.Calls, l.Bytes = s.cfg.tuning.PipelineCalls, s.cfg.tuning.PipelineBytes
 	}
 	n.replicas.Store(unknownReplicas)
-	if s.nodes.of == nil || len(s.nodes.of) >= maxNodes {
-		// Servers that have left the cluster are forgotten with the others; those are met again.
-		s.nodes.of = map[*redis.Client]*node{}
-	}
-	s.nodes.of[client] = n
-	return n, nil
+	return n
 }
-
-// maxNodes is how many servers are remembered; a cluster has at most about a thousand nodes.
-const maxNodes = 2048
 
 // reloadTopology makes later calls look up the slots' masters again: the client of a single node follows no
 // redirection.
-func (s *Store) reloadTopology(ctx context.Context) {
+func (s *store) reloadTopology(ctx context.Context) {
 	if c, ok := s.client.(*redis.ClusterClient); ok {
 		c.ReloadState(ctx)
 	}
@@ -144,19 +118,19 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 	most := n.store.mostWanted(set, have)
 	var behind []redis.Cmder
 	var wait *redis.Cmd
-	var count []*redis.StringCmd
 	if most > 0 {
 		wait = redis.NewCmd(ctx, "wait", most, n.store.cfg.ConfirmTimeout.Milliseconds())
 		behind = append(behind, wait)
 	}
-	if all {
-		count = n.store.replicaQuestion(ctx)
-		for _, c := range count {
-			behind = append(behind, c)
-		}
+	question := n.store.replicaQuestion(ctx)
+	if !all {
+		question = question[:1]
+	}
+	for _, q := range question {
+		behind = append(behind, q)
 	}
 	n.exec(ctx, set, behind...)
-	confirmed, have := n.judge(ctx, wait, count, have)
+	confirmed, have := n.judge(ctx, wait, question, all, have)
 	for _, r := range set {
 		r.confirmed, r.want = confirmed, n.store.wanted(r.replicas, have)
 		if have == 0 && r.replicas == fence.AllReplicas {
@@ -168,16 +142,23 @@ func (n *node) execConfirmed(ctx context.Context, set []*request) {
 const noReplica = "the master lists no replica: attach one, or set redisfence.Config.AllowNoReplicas if the " +
 	"shard is meant to have none"
 
-// judge reads how many replicas have confirmed, and how many there are.
-func (n *node) judge(ctx context.Context, wait *redis.Cmd, count []*redis.StringCmd, had int) (confirmed, have int) {
+// judge reads how many replicas have confirmed, and, if all of them are to, how many there are.
+func (n *node) judge(
+	ctx context.Context, wait *redis.Cmd, question []*redis.StringCmd, all bool, had int,
+) (confirmed, have int) {
 	have = had
 	var err error
 	if wait != nil {
 		// An error: the node turned into a replica while it waited. What it appended will not survive.
 		confirmed, err = wait.Int()
 	}
-	if count != nil && err == nil {
-		if have, err = n.store.countReplicas(count); err == nil {
+	if wait != nil && err == nil {
+		var info string
+		info, err = question[0].Result()
+		confirmed = min(confirmed, len(redislib.AcknowledgedBy(info)))
+	}
+	if all && err == nil {
+		if have, err = n.store.countReplicas(question); err == nil {
 			n.replicas.Store(int64(have))
 			have = max(had, have) // those it had when the set was sent, and those it has now
 		}
@@ -201,9 +182,12 @@ func (n *node) reload(ctx context.Context, set []*request) (missing []*request) 
 	if len(missing) == 0 {
 		return nil
 	}
-	err := library.LoadOn(ctx, n.client)
+	err := library.Restore(ctx, n.client, n.store.needs(), &n.store.checks)
 	for _, r := range missing {
-		r.err = err
+		r.err = nil
+		if err != nil {
+			r.err = &groupcommit.NotSentError{Err: err}
+		}
 		r.SetErr(nil)
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -46,7 +45,7 @@ func replicaPaused(b *breakable) {
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true}, r)
 	require.ErrorIs(b, store.Confirm(b.Context(), tile, c.Next()), fence.ErrUnconfirmed)
 
-	require.NoError(b, replica.Signal(syscall.SIGCONT))
+	require.NoError(b, replica.Signal(devstack.GoOn))
 	waittest.Until(b, func() bool {
 		r, err = store.Commit(b.Context(), c)
 		return err == nil
@@ -77,7 +76,7 @@ func replicaFailed(b *breakable) {
 		require.ErrorAs(b, err, &unconfirmed)
 		require.Equal(b, 1, unconfirmed.Want)
 	}
-	require.NoError(b, replica.Signal(syscall.SIGCONT))
+	require.NoError(b, replica.Signal(devstack.GoOn))
 	require.Equal(b, fence.Receipt{Position: c.Next(), Duplicate: true, Replicas: 1}, b.settle(c))
 }
 

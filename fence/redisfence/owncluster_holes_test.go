@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -13,6 +12,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 // The two ways in which an asynchronously replicated store breaks a fence that believes its first answer.
@@ -53,7 +53,7 @@ func holePausedMaster(b *breakable) {
 		successor.Contact, successor.Install = "b:1", true
 		b.settle(successor)
 	}
-	require.NoError(b, master.Signal(syscall.SIGCONT))
+	require.NoError(b, master.Signal(devstack.GoOn))
 	wg.Wait()
 	b.await("the old master is a replica", b.whole)
 
@@ -136,7 +136,7 @@ func holeLinkCut(b *breakable) {
 	}
 
 	require.NoError(b, master.Signal(os.Kill))
-	require.NoError(b, replica.Signal(syscall.SIGCONT))
+	require.NoError(b, replica.Signal(devstack.GoOn))
 	b.await("the replica is promoted", func() bool {
 		node, err := b.client.MasterForKey(b.Context(), fence.KeysOf(tile).Owner)
 		return err == nil && node.Options().Addr == replica.Addr()
@@ -207,7 +207,7 @@ func (b *breakable) sleepers(addr string, n int) []*redisfence.Store {
 		_, err := client.Pipelined(b.Context(),
 			func(pipe redis.Pipeliner) error { return pipe.Ping(b.Context()).Err() })
 		require.NoError(b, err)
-		stores[i], err = redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+		stores[i], err = redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 		require.NoError(b, err)
 	}
 	return stores
@@ -258,7 +258,7 @@ func holeOrphan(b *breakable) {
 	}
 
 	require.NoError(b, heir.Signal(os.Kill))
-	require.NoError(b, sleeper.Signal(syscall.SIGCONT))
+	require.NoError(b, sleeper.Signal(devstack.GoOn))
 	b.await("the sleeper is promoted", func() bool {
 		node, err := b.client.MasterForKey(b.Context(), fence.KeysOf(tile).Owner)
 		return err == nil && node.Options().Addr == sleeper.Addr()
@@ -284,7 +284,7 @@ func (b *breakable) adopt(master *devstack.Process) *devstack.Process {
 	b.run(b.node(taken.Addr()), "cluster", "replicate", id)
 	b.await("the master has two replicas", func() bool {
 		info, err := b.node(master.Addr()).Info(b.Context(), "replication").Result()
-		return err == nil && strings.Count(info, "state=online") == 2 &&
+		return err == nil && len(redislib.AcknowledgedBy(info)) == 2 &&
 			strings.Count(b.clusterNodes(master), " "+id+" ") == 2
 	})
 	return taken

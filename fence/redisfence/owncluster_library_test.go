@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/redislib"
 )
 
 func (b *breakable) flushFunctions() {
@@ -77,7 +78,7 @@ func libraryMissing(b *breakable) {
 				Blob: []byte("state")})
 		},
 		func() error {
-			_, err := b.store.Call(b.Context(), "mark", redisfence.FunctionCall{Tile: tile,
+			_, err := b.store.Functions().Call(b.Context(), "mark", redislib.FunctionCall{Tile: tile,
 				Function: "tilefence_mark_v1",
 				Keys:     []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0"}})
 			return err
@@ -164,6 +165,7 @@ func settingsEviction(b *breakable) {
 				node.ConfigSet(ctx, "maxmemory-policy", "noeviction"))
 		})
 	})
+	tile, last := b.founded()
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-lru"} {
 		set("100mb", policy)
 		err := b.store.Load(b.Context())
@@ -172,10 +174,54 @@ func settingsEviction(b *breakable) {
 		require.ErrorIs(b, err, fence.ErrSetting)
 		require.Equal(b, []string{"maxmemory-policy", policy}, []string{setting.Setting, setting.Value})
 	}
+	refusesToWrite(b, b.store, tile, last) // though its functions are there
 	set("100mb", "noeviction")
+	refusesToWrite(b, b.store, tile, last) // until the next Load
+	set("100mb", "allkeys-lru")
+	b.flushFunctions()
+	unloaded, err := redisfence.New(b.client, &redisfence.Config{Persistence: redisfence.Volatile})
+	require.NoError(b, err)
+	refusesToWrite(b, unloaded, tile, last) // nor does a call give a server its functions that Load would not
+	set("100mb", "noeviction")
+	r, err := unloaded.Commit(b.Context(), follow(tile, 1, last))
+	require.NoError(b, err, "and now it does")
+	require.Equal(b, last.Seq+1, r.Position.Seq)
 	require.NoError(b, b.store.Load(b.Context()))
+	b.settle(follow(tile, 1, r.Position))
 	set("0", "allkeys-lru") // no limit: nothing is ever evicted
 	require.NoError(b, b.store.Load(b.Context()))
+}
+
+// refusesToWrite: a store whose Load was refused changes nothing, by whichever call.
+func refusesToWrite(b *breakable, s *redisfence.Store, tile fence.TileID, last fence.Position) {
+	b.Helper()
+	c := follow(tile, 1, last)
+	confirmed := c
+	confirmed.Replicas = fence.AllReplicas
+	for _, write := range []func() error{
+		func() error { _, err := s.Commit(b.Context(), c); return err },
+		func() error { _, err := s.Commit(b.Context(), confirmed); return err },
+		func() error {
+			_, err := s.Rebase(b.Context(), fence.Rebase{Tile: tile, Epoch: 2, Contact: "b:1", Seq: last.Seq + 10})
+			return err
+		},
+		func() error {
+			return s.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1,
+				Blob: []byte("state")})
+		},
+		func() error {
+			_, err := s.Functions().Call(b.Context(), "mark", redislib.FunctionCall{Tile: tile,
+				Function: "tilefence_mark_v1",
+				Keys:     []string{fence.KeysOf(tile).Marks}, Args: []any{"bridge", "1", "0"}})
+			return err
+		},
+	} {
+		err := write()
+		require.ErrorIs(b, err, fence.ErrSetting)
+		var failed *fence.StoreError
+		require.ErrorAs(b, err, &failed)
+	}
+	require.Len(b, b.entries(tile), 1)
 }
 
 // settingsPersistence: a server that would come back empty from a restart is refused, master or replica, also one with
@@ -200,7 +246,7 @@ func settingsPersistence(b *breakable) {
 		var setting *fence.SettingError
 		require.ErrorAs(b, err, &setting)
 		require.Equal(b, []string{"appendonly", "no"}, []string{setting.Setting, setting.Value})
-		require.ErrorContains(b, err, "AllowNoPersistence")
+		require.ErrorContains(b, err, "redisfence.Config.Persistence")
 		require.NoError(b, b.store.Load(b.Context()))
 	}
 	tile, _ := b.founded()
@@ -263,12 +309,12 @@ func memoryFull(b *breakable) {
 	require.NoError(b, b.store.SaveSnapshot(b.Context(), fence.SnapshotWrite{Tile: tile, Position: last, Tick: 1,
 		Blob: []byte("state")}))
 	k := fence.KeysOf(tile)
-	for _, f := range []redisfence.FunctionCall{
+	for _, f := range []redislib.FunctionCall{
 		{Tile: tile, Function: "tilefence_mark_v1", Keys: []string{k.Marks}, Args: []any{"bridge", "1", "0"}},
 		{Tile: tile, Function: "tilefence_trim_v1", Keys: []string{k.Marks, k.Stream, k.Snapshot},
 			Args: []any{"60000", "0"}},
 	} {
-		_, err := b.store.Call(b.Context(), "trim", f)
+		_, err := b.store.Functions().Call(b.Context(), "trim", f)
 		require.NoError(b, err)
 	}
 	require.NoError(b, node.ConfigSet(b.Context(), "maxmemory", "0").Err())

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +17,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/fencetest"
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -85,7 +85,8 @@ func loadReplicaPaused(b *breakable) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: b.stack.CoordAddrs, ReadTimeout: 2 * time.Minute,
 		ContextTimeoutEnabled: true})
 	b.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{ConfirmTimeout: time.Minute, AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{ConfirmTimeout: time.Minute,
+		Persistence: redisfence.Volatile})
 	require.NoError(b, err)
 	tile, _ := b.founded()
 	master, replica := b.serving(tile)
@@ -129,7 +130,7 @@ func loadReplicaPaused(b *breakable) {
 	// The second is still here: its caller may leave, and nothing is sent.
 	leave()
 	require.ErrorIs(b, <-second, fence.ErrNotApplied)
-	require.NoError(b, replica.Signal(syscall.SIGCONT))
+	require.NoError(b, replica.Signal(devstack.GoOn))
 	require.NoError(b, <-first)
 	require.NoError(b, <-commit(b.Context(), others[0], fence.AllReplicas))
 	require.Len(b, b.entries(gathers.Tile), 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -91,7 +90,7 @@ func (b *breakable) open(cfg *redisfence.Config) *redisfence.Store {
 	if cfg != nil {
 		c = *cfg
 	}
-	c.AllowNoPersistence = true
+	c.Persistence = redisfence.Volatile
 	store, err := redisfence.New(b.client, &c)
 	require.NoError(b, err)
 	return store
@@ -188,8 +187,8 @@ func (b *breakable) process(addr string) *devstack.Process {
 // pause stops a process until the test ends or it is continued.
 func (b *breakable) pause(p *devstack.Process) {
 	b.Helper()
-	require.NoError(b, p.Signal(syscall.SIGSTOP))
-	b.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) })
+	require.NoError(b, p.Signal(devstack.Pause))
+	b.Cleanup(func() { _ = p.Signal(devstack.GoOn) })
 }
 
 // eachMaster runs f on every master.
@@ -245,7 +244,7 @@ func TestPausedMasterIsLeftSoon(t *testing.T) {
 	stack := stacktest.Start(t, devstack.Config{Parts: []devstack.Part{devstack.Coordination}})
 	client := redis.NewClusterClient(redisfence.Options(stack.CoordAddrs...))
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	tile := newTile()
@@ -256,8 +255,8 @@ func TestPausedMasterIsLeftSoon(t *testing.T) {
 	require.NoError(t, err)
 	for _, p := range stack.Processes() {
 		if p.Addr() == node.Options().Addr {
-			require.NoError(t, p.Signal(syscall.SIGSTOP))
-			defer func() { assert.NoError(t, p.Signal(syscall.SIGCONT)) }()
+			require.NoError(t, p.Signal(devstack.Pause))
+			defer func() { assert.NoError(t, p.Signal(devstack.GoOn)) }()
 		}
 	}
 	promoted := make(chan time.Time, 1)

@@ -15,15 +15,18 @@ import (
 )
 
 // wanted is how many replicas must confirm, of so many that the node has.
-func (s *Store) wanted(replicas, have int) int {
-	if replicas == fence.AllReplicas {
+func (s *store) wanted(replicas, have int) int {
+	switch {
+	case s.cfg.Persistence == DurableLog:
+		return 0
+	case replicas == fence.AllReplicas:
 		return max(have, s.cfg.MinReplicas)
 	}
 	return replicas
 }
 
 // mostWanted is how many replicas the most demanding request of a set wants.
-func (s *Store) mostWanted(set []*request, have int) (most int) {
+func (s *store) mostWanted(set []*request, have int) (most int) {
 	for _, r := range set {
 		most = max(most, s.wanted(r.replicas, have))
 	}
@@ -31,7 +34,7 @@ func (s *Store) mostWanted(set []*request, have int) (most int) {
 }
 
 // replicaQuestion is the commands whose answers countReplicas reads.
-func (s *Store) replicaQuestion(ctx context.Context) []*redis.StringCmd {
+func (s *store) replicaQuestion(ctx context.Context) []*redis.StringCmd {
 	question := []*redis.StringCmd{redis.NewStringCmd(ctx, "info", "replication")}
 	if s.isCluster() {
 		// Not CLUSTER SLOTS: it leaves out a replica until a write has reached it and gossip has said so.
@@ -54,7 +57,7 @@ func (n *node) askReplicas(ctx context.Context) (int, error) {
 // countReplicas returns how many replicas the node that answered replicaQuestion has: those connected to it or those
 // the cluster lists, whichever are more. A replica that lost its connection is still listed, and a new one is
 // connected before the cluster's gossip lists it.
-func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
+func (s *store) countReplicas(question []*redis.StringCmd) (int, error) {
 	info, err := question[0].Result()
 	if err != nil {
 		return 0, err
@@ -78,7 +81,7 @@ func (s *Store) countReplicas(question []*redis.StringCmd) (int, error) {
 	return max(connected, listed), err
 }
 
-func (s *Store) isCluster() bool {
+func (s *store) isCluster() bool {
 	_, ok := s.client.(*redis.ClusterClient)
 	return ok
 }

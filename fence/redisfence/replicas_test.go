@@ -85,30 +85,33 @@ func TestReplicasCounted(t *testing.T) {
 		waited          int
 		waitErr, askErr error
 		connected       string
+		reported        string // by a replica
 		nodes           string
 		had             int
 		confirmed, have int
 	}{
-		"confirmed":                   {1, nil, nil, "1", up, 1, 1, 1},
-		"a replica is down":           {0, nil, nil, "0", down, 0, 0, 1},
-		"a replica has gone":          {0, nil, nil, "0", alone, 1, 0, 1},
-		"a replica is not listed yet": {1, nil, nil, "1", alone, 0, 1, 1},
-		"WAIT failed":                 {0, failed, nil, "1", up, 1, 0, 1},
-		"WAIT failed, none was known": {0, failed, nil, "0", alone, 0, 0, 1},
-		"the count failed":            {1, nil, failed, "1", up, 1, 0, 1},
+		"confirmed":                   {1, nil, nil, "1", "7", up, 1, 1, 1},
+		"a replica is down":           {0, nil, nil, "0", "7", down, 0, 0, 1},
+		"a replica has gone":          {0, nil, nil, "0", "7", alone, 1, 0, 1},
+		"a replica is not listed yet": {1, nil, nil, "1", "7", alone, 0, 1, 1},
+		"a replica is empty yet":      {1, nil, nil, "1", "0", up, 0, 0, 1},
+		"WAIT failed":                 {0, failed, nil, "1", "7", up, 1, 0, 1},
+		"WAIT failed, none was known": {0, failed, nil, "0", "7", alone, 0, 0, 1},
+		"the count failed":            {1, nil, failed, "1", "7", up, 1, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:0"}})
 			defer func() { _ = client.Close() }()
-			n := &node{store: &Store{client: client}}
+			n := &node{store: &store{client: client}}
 			wait, question := redis.NewCmd(t.Context(), "wait"), n.store.replicaQuestion(t.Context())
 			wait.SetVal(int64(test.waited))
 			wait.SetErr(test.waitErr)
-			question[0].SetVal("connected_slaves:" + test.connected + "\r\nmaster_replid2:0000\r\n")
+			question[0].SetVal("connected_slaves:" + test.connected + "\r\nmaster_replid2:0000\r\n" +
+				"slave0:ip=127.0.0.1,port=7004,state=online,offset=" + test.reported + ",lag=0\r\n")
 			question[0].SetErr(test.askErr)
 			question[1].SetVal(test.nodes)
-			confirmed, have := n.judge(t.Context(), wait, question, test.had)
+			confirmed, have := n.judge(t.Context(), wait, question, true, test.had)
 			require.Equal(t, test.confirmed, confirmed)
 			require.Equal(t, test.have, have)
 		})
@@ -129,7 +132,7 @@ func TestMostWanted(t *testing.T) {
 		{[]int{all, 1}, 0, 2, 2},
 		{[]int{1}, 0, 2, 1},
 	} {
-		s := Store{cfg: Config{MinReplicas: test.minimum}}
+		s := store{cfg: Config{MinReplicas: test.minimum}}
 		var set []*request
 		for _, n := range test.replicas {
 			set = append(set, &request{replicas: n})

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,8 +36,9 @@ type Config struct {
 	// MinReplicas is how many replicas fence.AllReplicas means at the least, also when the master lists
 	// fewer. Default 1. Production sets it to the replicas each shard is meant to have. A promoted replica
 	// starts without any: takeovers and replicated commits on its shard then fail with fence.ErrUnconfirmed
-	// until it has as many. Outside a cluster a master lists only the replicas that are connected. Attach no
-	// replicas from outside the cluster: WAIT counts them, and they cannot be promoted.
+	// until it has as many. Outside a cluster a master lists only the replicas that are connected, so a client that
+	// asks sentinels (redis.NewFailoverClient) needs the number of all that may be promoted. Attach no replicas from
+	// outside the cluster: WAIT counts them, and they cannot be promoted.
 	MinReplicas int
 
 	// AllowNoReplicas lets fence.AllReplicas mean none on a master that lists no replica: for development,
@@ -44,11 +46,9 @@ type Config struct {
 	// it; the tile starts over from its checkpoint. MinReplicas must then be zero.
 	AllowNoReplicas bool
 
-	// AllowNoPersistence makes Load accept servers without an append-only file. By default it refuses them: a
-	// master that is restarted before a replica was promoted comes back empty, or with its last RDB file, and
-	// its replicas discard what they have confirmed. Set it for development, if no tile is Replicated, or if
-	// whatever restarts a master waits until a replica was promoted.
-	AllowNoPersistence bool
+	// Persistence says what keeps a master that restarts from coming back without what its replicas have confirmed.
+	// Default AppendOnlyFile, which Load checks.
+	Persistence Persistence
 
 	// Logger gets a line from Load when the client looks for a changed topology less often than Options has it.
 	// Nil means slog.Default().
@@ -82,13 +82,22 @@ type tuning struct {
 
 // Store is a fence.Store on Redis.
 type Store struct {
+	fence.Store
+	fence.Checker     // asks what Load asks: of one server once a minute
+	fence.WorldKeeper // the ID is in the key fence.WorldRecord, behind the name
+	own               *store
+}
+
+type store struct {
 	client redis.UniversalClient
 	cfg    Config
 	ttl    string // milliseconds
-	nodes  nodes
+	nodes  redislib.PerServer[node]
 
 	renewals renewals
 	checks   redislib.Checks
+
+	mayNotHasten atomic.Bool // the user of the client has no right to; see hasten
 }
 
 // Sizes of calls, beside their payloads.
@@ -97,25 +106,15 @@ const (
 	byItself = math.MaxInt // what no queue takes
 )
 
-var (
-	_ fence.Store       = (*Store)(nil)
-	_ fence.Checker     = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
-)
-
 // New returns a store on client, a *redis.ClusterClient or *redis.Client, which stays the caller's to
 // close. It does no I/O; call Load before the first commit. A nil cfg means the defaults.
 func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
-	s := &Store{client: client, cfg: setting.Of(cfg)}
+	s := &store{client: client, cfg: setting.Of(cfg)}
 	if err := s.cfg.World.Validate(); err != nil {
 		return nil, err
 	}
 	var check setting.Check
-	check.Refuse(s.cfg.AllowNoReplicas && s.cfg.MinReplicas != 0, "MinReplicas", s.cfg.MinReplicas,
-		"zero with AllowNoReplicas")
-	if !s.cfg.AllowNoReplicas {
-		s.cfg.MinReplicas = cmp.Or(s.cfg.MinReplicas, 1)
-	}
+	s.cfg.checkReplicas(&check, client)
 	s.cfg.Logger = cmp.Or(s.cfg.Logger, slog.Default())
 	if err := redislib.Usable(client); err != nil {
 		return nil, err
@@ -136,26 +135,50 @@ func New(client redis.UniversalClient, cfg *Config) (*Store, error) {
 		"less than the client's ReadTimeout, "+readTimeout.String())
 	s.cfg.tuning.PipelineCalls = cmp.Or(s.cfg.tuning.PipelineCalls, 256)
 	s.cfg.tuning.PipelineBytes = cmp.Or(s.cfg.tuning.PipelineBytes, 256<<10)
-	check.Refuse(s.cfg.MinReplicas < 0, "MinReplicas", s.cfg.MinReplicas,
-		"at least 1, or zero for 1; see AllowNoReplicas")
 	if check.Err != nil {
 		return nil, check.Err
 	}
 	s.ttl = strconv.FormatInt(s.cfg.TTL.Milliseconds(), 10)
 	s.renewals.every = min(s.cfg.TTL/10, time.Second)
-	return s, nil
+	return &Store{s, s, s, s}, nil
+}
+
+// failoverClient is the address that go-redis gives to a client that asks sentinels for its master.
+const failoverClient = "FailoverClient"
+
+// checkReplicas sets and checks who is to confirm.
+func (c *Config) checkReplicas(check *setting.Check, client redis.UniversalClient) {
+	check.Refuse(c.AllowNoReplicas && c.MinReplicas != 0, "MinReplicas", c.MinReplicas, "zero with AllowNoReplicas")
+	check.Refuse(c.MinReplicas < 0, "MinReplicas", c.MinReplicas, "at least 1, or zero for 1; see AllowNoReplicas")
+	check.Refuse(c.Persistence < AppendOnlyFile || c.Persistence > Volatile, "Persistence", c.Persistence,
+		"AppendOnlyFile, FailoverFirst, DurableLog or Volatile")
+	if c.Persistence == DurableLog {
+		check.Refuse(c.MinReplicas != 0 || c.AllowNoReplicas, "Persistence", "DurableLog",
+			"DurableLog without MinReplicas and AllowNoReplicas: its log confirms, and no replica")
+		return
+	}
+	if one, ok := client.(*redis.Client); ok && one != nil && one.Options().Addr == failoverClient {
+		check.Refuse(c.MinReplicas == 0, "MinReplicas", 0, "how many replicas the master of a fail-over client has: "+
+			"outside a cluster, one that is away cannot be seen, and could be promoted without what the others confirmed")
+	}
+	if !c.AllowNoReplicas {
+		c.MinReplicas = cmp.Or(c.MinReplicas, 1)
+	}
 }
 
 // EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
-func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+func (s *store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
 	return redislib.EnterWorld(ctx, s.client, s.cfg.World, w)
 }
 
+// Functions is for packages of this module that call other functions of the library.
+func (s *Store) Functions() redislib.Caller { return s.own }
+
 // World is Config.World, of which the name begins every key.
-func (s *Store) World() fence.World { return s.cfg.World }
+func (s *Store) World() fence.World { return s.own.cfg.World }
 
 // Commit implements fence.Store.
-func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
+func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, error) {
 	if err := c.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
@@ -172,7 +195,7 @@ func (s *Store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 }
 
 // commit is the call that commits c and, with renew, renews the owner hash's time to live.
-func (s *Store) commit(c *fence.Commit, renew bool) *call {
+func (s *store) commit(c *fence.Commit, renew bool) *call {
 	ttl := s.ttl
 	if !renew {
 		ttl = "0"
@@ -206,7 +229,7 @@ func (s *Store) commit(c *fence.Commit, renew bool) *call {
 }
 
 // Rebase implements fence.Store.
-func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
+func (s *store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, error) {
 	if err := r.Validate(); err != nil {
 		return fence.Receipt{}, err
 	}
@@ -231,7 +254,7 @@ func (s *Store) Rebase(ctx context.Context, r fence.Rebase) (fence.Receipt, erro
 }
 
 // SaveSnapshot implements fence.Store.
-func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
+func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	if err := w.Validate(); err != nil {
 		return err
 	}
@@ -249,7 +272,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 }
 
 // Owner implements fence.Store.
-func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
+func (s *store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, error) {
 	if err := guard.Call(ctx, "owner", tile); err != nil {
 		return fence.Owner{}, err
 	}
@@ -257,11 +280,11 @@ func (s *Store) Owner(ctx context.Context, tile fence.TileID) (fence.Owner, erro
 	if err != nil {
 		return fence.Owner{}, s.unread(ctx, "owner", tile, err, s.cfg.World.Keys(tile).Owner)
 	}
-	return ParseOwner(tile, v)
+	return redislib.ParseOwner(tile, v)
 }
 
 // unread is why a read of keys of a tile failed: a *fence.CorruptError if one of them is of a wrong type.
-func (s *Store) unread(ctx context.Context, op string, tile fence.TileID, err error, keys ...string) error {
+func (s *store) unread(ctx context.Context, op string, tile fence.TileID, err error, keys ...string) error {
 	if err = redislib.ExplainOne(ctx, s.client, tile, err, keys...); errors.Is(err, fence.ErrCorrupt) {
 		return err
 	}
@@ -270,7 +293,7 @@ func (s *Store) unread(ctx context.Context, op string, tile fence.TileID, err er
 
 // ownerHash reads through the queue of the key's master, and through the cluster's client where that fails:
 // a read may be repeated.
-func (s *Store) ownerHash(ctx context.Context, key string) ([]any, error) {
+func (s *store) ownerHash(ctx context.Context, key string) ([]any, error) {
 	if !s.cfg.Unpipelined {
 		if n, err := s.nodeOf(ctx, key); err == nil {
 			cmd := redis.NewSliceCmd(ctx, ownerCommand(key)...)
@@ -283,35 +306,15 @@ func (s *Store) ownerHash(ctx context.Context, key string) ([]any, error) {
 			}
 		}
 	}
-	return s.client.HMGet(ctx, key, OwnerFields...).Result()
+	return s.client.HMGet(ctx, key, redislib.OwnerFields...).Result()
 }
 
 func ownerCommand(key string) []any {
 	args := []any{"hmget", key}
-	for _, f := range OwnerFields {
+	for _, f := range redislib.OwnerFields {
 		args = append(args, f)
 	}
 	return args
-}
-
-// OwnerFields are the fields of the owner hash in the order ParseOwner takes them.
-var OwnerFields = []string{"head", "tick", "contact"}
-
-// ParseOwner reads the values of OwnerFields as HMGET gives them. All nil is an owner that is not
-// present; anything unreadable is a *fence.CorruptError.
-func ParseOwner(tile fence.TileID, v []any) (fence.Owner, error) {
-	if len(v) == 3 && v[0] == nil && v[1] == nil && v[2] == nil {
-		return fence.Owner{Tile: tile}, nil
-	}
-	p := replyParser{v: v}
-	o := fence.Owner{Tile: tile, Position: p.position(0), Tick: fence.Tick(p.number(1)), Contact: p.text(2)}
-	o.Epoch = o.Position.Epoch
-	if p.bad || o.Epoch == 0 || o.Contact == "" || len(o.Contact) > fence.MaxContact {
-		return fence.Owner{}, &fence.CorruptError{Tile: tile, What: "owner hash", At: o.Position,
-			Detail: "head, tick or contact is missing or unreadable; delete the key to let the owner write it again, " +
-				"or run tilectl repair"}
-	}
-	return o, nil
 }
 
 // maxRenewals bounds what renewals remembers. Past it, all tiles renew once more.

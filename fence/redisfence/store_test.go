@@ -196,3 +196,23 @@ func TestWantsDiffer(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestReplicasAreAskedWhatTheyHave: they report that by themselves once a second, and a tile that something crosses
+// asks at each of its ticks.
+func TestReplicasAreAskedWhatTheyHave(t *testing.T) {
+	t.Parallel()
+	store, _ := newStore(t, nil)
+	c := founding(newTile())
+	_, err := store.Commit(t.Context(), c)
+	require.NoError(t, err)
+	began := time.Now()
+	const commits = 10
+	for range commits {
+		c = fence.Commit{Tile: c.Tile, Epoch: 1, Contact: c.Contact, Prev: c.Next(), Tick: c.Tick + 1,
+			Payload: []byte("more")}
+		_, err = store.Commit(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, store.Confirm(t.Context(), c.Tile, c.Next()))
+	}
+	require.Less(t, time.Since(began), commits*time.Second/3, "replicas were not asked")
+}

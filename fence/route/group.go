@@ -28,6 +28,7 @@ type GroupMember struct {
 
 	self   Member
 	ran    bool          // guarded by the group's lock
+	load   Load          // the same
 	kill   sync.Once     // closes killed
 	killed chan struct{} // closed: no sign of life any more
 
@@ -145,6 +146,17 @@ func (m *GroupMember) Announce(entries ...Entry) error {
 	return nil
 }
 
+// AnnounceLoad implements Membership.
+func (m *GroupMember) AnnounceLoad(l Load) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	m.group.mu.Lock()
+	defer m.group.mu.Unlock()
+	m.load = l
+	return nil
+}
+
 // Members implements Membership.
 func (m *GroupMember) Members() []Member {
 	g := m.group
@@ -155,7 +167,9 @@ func (m *GroupMember) Members() []Member {
 	}
 	all := make([]Member, 0, len(g.members))
 	for _, other := range g.members {
-		all = append(all, other.self)
+		with := other.self
+		with.Load = other.load
+		all = append(all, with)
 	}
 	slices.SortFunc(all, CompareMembers)
 	return all

@@ -3,7 +3,10 @@ package route
 import (
 	"context"
 	"log/slog"
+	"math"
+	"time"
 
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/enum"
 )
 
@@ -21,6 +24,10 @@ type Membership interface {
 	// *fence.ArgumentError; then nothing is announced.
 	Announce(entries ...Entry) error
 
+	// AnnounceLoad notifies the others of this process's load, in place of what it was; it does not block, and may be
+	// called before Run. Small changes may not be spread. Errors: a *fence.ArgumentError, see Load.Validate.
+	AnnounceLoad(l Load) error
+
 	// Members returns the members believed to be alive, ordered by contact, this process included while it runs.
 	Members() []Member
 }
@@ -30,6 +37,27 @@ type Member struct {
 	Contact string // where it takes intents
 	// Name distinguishes the lives of a process: a restarted process has the same contact and another name.
 	Name string
+	Load Load // as it was announced last; zero: it was not
+}
+
+// Load is how much a process that runs tiles has to do.
+type Load struct {
+	Tiles int           // that it serves
+	Work  time.Duration // that their ticks take in each second; more than a second with several processors
+}
+
+// maxWork bounds Load.Work: no machine has a million processors.
+const maxWork = 1_000_000 * time.Second
+
+// Validate checks a load without any I/O: nil, or a *fence.ArgumentError.
+func (l Load) Validate() error {
+	switch {
+	case l.Tiles < 0 || l.Tiles > math.MaxInt32:
+		return &fence.ArgumentError{Field: "Tiles", Value: l.Tiles, Want: "from 0 to 2^31-1"}
+	case l.Work < 0 || l.Work > maxWork:
+		return &fence.ArgumentError{Field: "Work", Value: l.Work, Want: "from 0 to 1,000,000 s in each second"}
+	}
+	return nil
 }
 
 // EventKind is what happened to a member.

@@ -13,6 +13,11 @@ import (
 // Authority mints epochs in an SQLite database: a fence.Authority, with the failures that the package comment names.
 // Create one with Open. It is safe for concurrent use.
 type Authority struct {
+	fence.Authority
+	own *authority
+}
+
+type authority struct {
 	methods
 	db   *sqlitedb.DB
 	name string // of its world
@@ -21,14 +26,12 @@ type Authority struct {
 // methods are Claim, Promote, Lookup and Release.
 type methods = verdict.Authority
 
-var _ fence.Authority = (*Authority)(nil)
-
 // maxSet is how many claims of ClaimMany are one transaction. Others wait for the file meanwhile.
 const maxSet = 500
 
 // ClaimMany makes claims in the order they have, some hundred to a transaction; see fence.Authority. When
 // one of them is refused by the database, so is the rest of its transaction.
-func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
+func (a *authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence.ClaimResult {
 	results := make([]fence.ClaimResult, len(claims))
 	for done := 0; done < len(claims); done += maxSet {
 		end := min(done+maxSet, len(claims))
@@ -38,7 +41,7 @@ func (a *Authority) ClaimMany(ctx context.Context, claims []fence.Claim) []fence
 }
 
 // claimSet makes some claims in one transaction.
-func (a *Authority) claimSet(ctx context.Context, claims []fence.Claim, results []fence.ClaimResult) {
+func (a *authority) claimSet(ctx context.Context, claims []fence.Claim, results []fence.ClaimResult) {
 	rows := make([]fence.Grant, len(claims))
 	for i := range claims {
 		results[i].Err = claims[i].Validate()
@@ -74,7 +77,7 @@ func ofTile(err error, tile fence.TileID) error {
 }
 
 // List returns the records of the tiles after one; see fence.Authority.
-func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
+func (a *authority) List(ctx context.Context, after fence.TileID, limit int) ([]fence.Grant, error) {
 	if err := verdict.ValidateLimit(limit); err != nil {
 		return nil, err
 	}
@@ -95,7 +98,7 @@ func (a *Authority) List(ctx context.Context, after fence.TileID, limit int) ([]
 }
 
 // Added returns the records made since a bookmark, which is how many had been made; see fence.Authority.
-func (a *Authority) Added(
+func (a *authority) Added(
 	ctx context.Context, since fence.Bookmark, limit int,
 ) (grants []fence.Grant, next fence.Bookmark, err error) {
 	if err := verdict.ValidateLimit(limit); err != nil {
@@ -129,7 +132,7 @@ func (a *Authority) Added(
 
 // Retire removes records of tiles released long ago, in one transaction; see fence.Authority. To find them
 // it reads the whole table.
-func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
+func (a *authority) Retire(ctx context.Context, releasedFor time.Duration, limit int) (int, error) {
 	if err := verdict.ValidateRetire(releasedFor, limit); err != nil {
 		return 0, err
 	}
@@ -146,4 +149,4 @@ func (a *Authority) Retire(ctx context.Context, releasedFor time.Duration, limit
 
 // Close waits for the call in progress and closes the database; a database in memory is gone with it.
 // Calls made later fail with fence.ErrNotApplied. Closing twice is no error.
-func (a *Authority) Close() error { return a.db.Close() }
+func (a *Authority) Close() error { return a.own.db.Close() }

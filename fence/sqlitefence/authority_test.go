@@ -55,10 +55,9 @@ func TestAuthority(t *testing.T) {
 		t.Parallel()
 		fencetest.RunAuthority(t, func(t *testing.T) fence.Authority {
 			path := filepath.Join(t.TempDir(), "epochs.db")
-			cfg := &sqlitefence.Config{Relaxed: true}
 			var several spread
 			for range 3 {
-				several = append(several, open(t, path, cfg))
+				several = append(several, open(t, path, nil))
 			}
 			return several
 		})
@@ -254,26 +253,16 @@ func TestSettings(t *testing.T) {
 	require.NoError(t, rawOpen(t, path).QueryRowContext(t.Context(),
 		"SELECT minted_at FROM tilefence_tiles").Scan(&mintedAt))
 	require.WithinDuration(t, time.Now(), time.UnixMilli(mintedAt), time.Minute)
-
-	a = open(t, path, &sqlitefence.Config{Relaxed: true})
-	require.Equal(t, 1, a.SynchronousLevel(t), "NORMAL")
 }
 
 func BenchmarkClaim(b *testing.B) {
-	for _, bench := range []struct {
-		name    string
-		relaxed bool
-	}{{"full", false}, {"normal", true}} {
-		b.Run(bench.name, func(b *testing.B) {
-			a := open(b, filepath.Join(b.TempDir(), "epochs.db"), &sqlitefence.Config{Relaxed: bench.relaxed})
-			c := claimOf("a:1")
-			for b.Loop() {
-				c.Tile++
-				if _, err := a.Claim(b.Context(), c); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	a := open(b, filepath.Join(b.TempDir(), "epochs.db"), nil)
+	c := claimOf("a:1")
+	for b.Loop() {
+		c.Tile++
+		if _, err := a.Claim(b.Context(), c); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -13,10 +13,7 @@
 // machine may open the same file, which must be on a local disk: network file systems do not lock reliably. All
 // of them must run a release that knows retirement before one calls Retire.
 //
-// By default a grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
-// Config.Relaxed is many times faster and survives the end of the process, but a power failure may take
-// the last grants back; fence.Claim.Floor then keeps an epoch from being minted twice, for claimants
-// that know the epoch from the coordination store.
+// A grant is on the disk before it is returned (write-ahead log, synchronous=FULL).
 //
 // # Failures
 //

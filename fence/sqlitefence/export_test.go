@@ -12,7 +12,7 @@ import (
 func (a *Authority) SynchronousLevel(t *testing.T) int {
 	t.Helper()
 	var level int
-	require.NoError(t, a.db.Read(t.Context(), "look", 0, func(tx *sqlitedb.Tx) error {
+	require.NoError(t, a.own.db.Read(t.Context(), "look", 0, func(tx *sqlitedb.Tx) error {
 		_, err := tx.Row("PRAGMA synchronous", nil, &level)
 		return err
 	}))

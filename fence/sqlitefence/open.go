@@ -18,10 +18,6 @@ const Memory = sqlitedb.Memory
 type Config struct {
 	// World names the world that the file mints epochs for, see fence.World. Default: the one without a name.
 	World string
-
-	// Relaxed leaves it to the operating system when a grant reaches the disk: grants survive the end of the process,
-	// but a power failure or a crash of the machine may take the last ones back.
-	Relaxed bool
 }
 
 //go:embed migrations/*.sql
@@ -41,20 +37,20 @@ func Open(ctx context.Context, path string, cfg *Config) (*Authority, error) {
 	if err := (fence.World{Name: c.World}).Validate(); err != nil {
 		return nil, err
 	}
-	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Relaxed: c.Relaxed, Migrations: migrations, Newer: true})
+	db, err := sqlitedb.Open(ctx, path, sqlitedb.Options{Migrations: migrations, Newer: true})
 	if err != nil {
 		return nil, fmt.Errorf("sqlitefence: open %s: %w", path, err)
 	}
-	a := &Authority{db: db, name: c.World}
+	a := &authority{db: db, name: c.World}
 	a.Present = a.present
 	if _, err := a.World(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("sqlitefence: open %s: %w", path, err), db.Close())
 	}
-	return a, nil
+	return &Authority{a, a}, nil
 }
 
 // World is the world that the file mints for; see fence.Authority.
-func (a *Authority) World(ctx context.Context) (fence.World, error) {
+func (a *authority) World(ctx context.Context) (fence.World, error) {
 	w, known, err := a.db.World(ctx)
 	if err == nil && !known {
 		_, err = a.db.EnterWorld(ctx, fence.World{Name: a.name, ID: fence.NewWorldID()})

@@ -39,7 +39,7 @@ var (
 
 // present carries out a call, as one transaction, and returns the row it left (epoch zero for none), or a
 // *fence.StoreError.
-func (a *Authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
+func (a *authority) present(ctx context.Context, c verdict.Call) (row fence.Grant, err error) {
 	run := a.db.Write
 	if c.Kind == verdict.Lookup {
 		run = a.db.Read

@@ -24,7 +24,7 @@ import (
 // logAs is a stream.Log of one user.
 func logAs(t *testing.T, c *redis.ClusterClient) (*redisfence.Store, *redisstream.Log) {
 	t.Helper()
-	store, err := redisfence.New(c, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(c, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	return store, redisstream.New(store, c)
 }
@@ -66,14 +66,16 @@ func TestEveryActorWorksUnderItsUser(t *testing.T) {
 	go func() { running <- b.Run(ctx) }()
 	go func() { running <- cp.Run(ctx) }()
 
-	at := rebased.Position
+	at, before := rebased.Position, time.Now()
 	for i := range 5 {
 		r, err := store.Commit(t.Context(),
 			fence.Commit{Tile: tile, Epoch: 1, Contact: "owner:1", Prev: at, Tick: fence.Tick(i + 1),
 				Payload: batch(t)})
 		require.NoError(t, err)
 		at = r.Position
+		require.NoError(t, store.Confirm(t.Context(), tile, at))
 	}
+	require.Less(t, time.Since(before), 2*time.Second, "an owner may ask the replicas what they have")
 	require.NoError(t, store.SaveSnapshot(t.Context(),
 		fence.SnapshotWrite{Tile: tile, Position: at, Tick: 5, Blob: []byte("state")}))
 
@@ -139,7 +141,7 @@ func TestWhatIsRefused(t *testing.T) {
 		withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
 	k := fence.KeysOf(tile)
-	admin, err := redisfence.New(coordination.admin, &redisfence.Config{AllowNoPersistence: true})
+	admin, err := redisfence.New(coordination.admin, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, admin.Load(t.Context()))
 	_, err = admin.Rebase(t.Context(), fence.Rebase{Tile: tile, Epoch: 1, Contact: "owner:1", Seq: 1})

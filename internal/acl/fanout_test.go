@@ -163,7 +163,7 @@ func TestTheDirectoryUnderItsUser(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	for _, command := range [][]any{{"spublish", fence.World{}.Channel(7), "forged"}, {"hgetall", "{tile:1}:owner"},
-		{"del", redisdirectory.Key(actor)}, {"zadd", membersKey + "bridge-x}", "9", "a"}, {"keys", "*"},
+		{"del", "{tilefence:players:0}:" + actor}, {"zadd", membersKey + "bridge-x}", "9", "a"}, {"keys", "*"},
 		{"set", "a", "b"}, {"ssubscribe", fanout.HintChannel(3)}, {"script", "flush"},
 		{"eval", "return redis.call('HSET', KEYS[1], 'a', 'b')", "1", "{tile:1}:owner"}} {
 		requireRefused(t, delivery.as(t, "directory"), "directory", command)

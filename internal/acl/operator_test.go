@@ -20,7 +20,7 @@ func TestOperatorsUser(t *testing.T) {
 	coordination, delivery := withUsers(t, "coordination.acl", stacktest.Redis(t)),
 		withUsers(t, "fanout.acl", stacktest.Fanout(t))
 	tile := fence.TileID(rand.Uint64()>>1 | 1)
-	admin, err := redisfence.New(coordination.admin, &redisfence.Config{AllowNoPersistence: true})
+	admin, err := redisfence.New(coordination.admin, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, admin.Load(t.Context()))
 	require.NoError(t, redisstream.New(admin, coordination.admin).DeadLetter(t.Context(),

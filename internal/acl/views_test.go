@@ -43,7 +43,7 @@ func viewsAsRelay(t *testing.T) *redis.Client {
 // TestViewsUnderTheirUser: a relay reads, stores, waits for and drops views, and loads the functions.
 func TestViewsUnderTheirUser(t *testing.T) {
 	client := viewsAsRelay(t)
-	store, err := redisviewcache.New(client, fence.World{}, nil)
+	store, err := redisviewcache.New(client, fence.World{}, 0)
 	require.NoError(t, err)
 	defer store.Close()
 	mem, tile := memfence.New(), fence.TileID(rand.Uint64()>>1|1)

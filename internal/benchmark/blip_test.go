@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -89,7 +91,7 @@ func newWatch(b *testing.B, tiles []fence.TileID) *watch {
 	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(b)...))
 	b.Cleanup(func() { _ = client.Close() })
 	var err error
-	w.store, err = redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	w.store, err = redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(b, err)
 	log := redisstream.New(w.store, client)
 	delivery := redis.NewClusterClient(redisfanout.Options(stacktest.Fanout(b)...))

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -11,13 +13,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
+	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -28,23 +34,43 @@ const (
 	crossingPhases  = 16  // pairs of tiles, whose ticks are so many different times apart
 )
 
-// BenchmarkCrossing is pairs of tiles at 2 Hz that entities of 200 bytes cross, on embedded back ends: what the wire
-// and the store take comes on top. ticks-… are tick intervals from the commit of a departure to that of the arrival;
-// us/each is processor time of both ends, and x-bytes what both streams have for a crossing, over 2.5 payloads and
-// 64 bytes.
+// BenchmarkCrossing is pairs of tiles at 2 Hz that entities of 200 bytes cross, on embedded back ends, and on Redis
+// with replicas (-redis): what the wire takes comes on top. ticks-… are tick intervals from the commit of a departure
+// to that of the arrival; us/each is processor time of both ends, and x-bytes what both streams have for a crossing,
+// over 2.5 payloads and 64 bytes.
 //
 // steady: 16 pairs, 10 entities a tick each way, the ticks of each pair another time apart. full: one pair, 1,000 a
 // tick each way. warp: a fleet of 1,000 leaves in one tick, and the next when it is decided.
 func BenchmarkCrossing(b *testing.B) {
-	b.Run("steady", func(b *testing.B) { cross(b, crossingPhases, 10) })
-	b.Run("full", func(b *testing.B) { cross(b, 1, 1000) })
-	b.Run("warp", warp)
+	for _, on := range []struct {
+		name  string
+		seams func(*testing.B) tile.Seams
+	}{{"", embeddedSeams}, {"-redis", redisSeams}} {
+		b.Run("steady"+on.name, func(b *testing.B) { cross(b, on.seams(b), crossingPhases, 10) })
+		b.Run("full"+on.name, func(b *testing.B) { cross(b, on.seams(b), 1, 1000) })
+		b.Run("warp"+on.name, func(b *testing.B) { warp(b, on.seams(b)) })
+	}
 }
 
-func cross(b *testing.B, pairs, rate int) {
+func embeddedSeams(*testing.B) tile.Seams {
+	store := memfence.New()
+	return tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store)}
+}
+
+// redisSeams are those of a coordination cluster with replicas: each message waits until they have what it speaks of.
+func redisSeams(b *testing.B) tile.Seams {
+	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(b)...))
+	b.Cleanup(func() { _ = client.Close() })
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
+	require.NoError(b, err)
+	require.NoError(b, store.Load(b.Context()))
+	return tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: redisstream.New(store, client)}
+}
+
+func cross(b *testing.B, seams tile.Seams, pairs, rate int) {
 	for b.Loop() {
 		m := &crossingMeter{left: map[string]time.Time{}}
-		stop := m.play(b, pairs, func(q *quay) int { return rate })
+		stop := m.play(b, seams, pairs, func(q *quay) int { return rate })
 		time.Sleep(2 * time.Second) // until every tile has ships of the other
 		m.cut()
 		cpu, began := processorTime(), time.Now()
@@ -56,12 +82,12 @@ func cross(b *testing.B, pairs, rate int) {
 }
 
 // warp has a fleet of 1,000 cross to and fro.
-func warp(b *testing.B) {
+func warp(b *testing.B, seams tile.Seams) {
 	const fleet, warps = 1000, 10
 	for b.Loop() {
 		m := &crossingMeter{left: map[string]time.Time{}}
 		var orders atomic.Int64
-		stop := m.play(b, 1, func(q *quay) int {
+		stop := m.play(b, seams, 1, func(q *quay) int {
 			if len(q.ships) >= fleet && orders.CompareAndSwap(1, 0) {
 				return fleet
 			}
@@ -120,13 +146,14 @@ func (m *crossingMeter) report(b *testing.B, cpu, window time.Duration, pairs in
 }
 
 // play runs pairs of tiles, of which each sends so many entities a tick to the other.
-func (m *crossingMeter) play(b *testing.B, pairs int, sends func(*quay) int) (stop func()) {
-	store := memfence.New()
+func (m *crossingMeter) play(
+	b *testing.B, seams tile.Seams, pairs int, sends func(*quay) int,
+) (stop func()) {
+	tiles := someTiles(2 * pairs)
 	owners := map[fence.TileID]*tile.TileProcessor{}
-	seams := tile.Seams{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store),
-		Present: func(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
-			return owners[p.To].Present(ctx, p)
-		}}
+	seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
+		return owners[p.To].Present(ctx, p)
+	}
 	cfg := &tile.Config{TickInterval: crossingTick, Hooks: tile.Hooks{
 		Ticked: func(i tile.TickInfo) {
 			m.mu.Lock()
@@ -138,21 +165,20 @@ func (m *crossingMeter) play(b *testing.B, pairs int, sends func(*quay) int) (st
 			defer m.mu.Unlock()
 			m.bytes += i.Bytes
 		}}}
-	for i := range 2 * pairs {
-		id := fence.TileID(i + 1)
+	for i, id := range tiles {
 		var err error
-		q := &quay{id: id, other: fence.TileID(i ^ 1 + 1), sends: sends, meter: m}
-		owners[id], err = tile.New(id, fmt.Sprintf("quay-%d:1", id), seams, q, cfg)
+		q := &quay{id: id, other: tiles[i^1], full: i%2 == 0, sends: sends, meter: m}
+		owners[id], err = tile.New(id, fmt.Sprintf("quay-%d:1", i), seams, q, cfg)
 		require.NoError(b, err)
 	}
 	ctx, cancel := context.WithCancel(b.Context())
 	var running sync.WaitGroup
-	for i := range 2 * pairs {
+	for i, id := range tiles {
 		running.Go(func() {
 			if i%2 == 1 { // the ticks of a pair are apart
 				time.Sleep(crossingTick * time.Duration(i/2) / time.Duration(pairs))
 			}
-			if err := owners[fence.TileID(i+1)].Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			if err := owners[id].Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				b.Error(err)
 			}
 		})
@@ -165,10 +191,12 @@ func (m *crossingMeter) play(b *testing.B, pairs int, sends func(*quay) int) (st
 	}
 }
 
-// quay is the rules of a tile with 4,000 ships at the beginning, or none if its number is even.
+// quay is the rules of a tile with 4,000 ships at the beginning, or none.
 type quay struct {
 	id, other fence.TileID
+	full      bool
 	sends     func(*quay) int
+	moves     int // ships a tick that leave, those included that come back at once
 	meter     *crossingMeter
 	ships     []string
 	begun     bool
@@ -195,6 +223,7 @@ func (q *quay) Play(_ fence.Tick, in tile.Inputs) (out tile.Outputs) {
 	if q.meter.ending.Load() {
 		n = 0
 	}
+	out.Events = q.within(n, q.moves-n)
 	for _, ship := range q.ships[:n] {
 		out.Departures = append(out.Departures, stream.Departure{To: q.other, Entity: ship, Payload: quayCargo})
 	}
@@ -217,7 +246,7 @@ func (q *quay) Apply(_ fence.Tick, events [][]byte) error {
 		switch e[0] {
 		case '*':
 			q.begun = true
-			for i := range quayShips * int(q.id&1) {
+			for i := 0; q.full && i < quayShips; i++ {
 				q.ships = append(q.ships, fmt.Sprintf("%d.%d", q.id, i))
 			}
 		case '-':

@@ -8,6 +8,7 @@
 //	                            BenchmarkFullTile and BenchmarkColdPath; 30s
 //	TILEFENCE_BENCH_HINTS       off: owner and bridge do without wake hints in BenchmarkIsolation
 //	TILEFENCE_BENCH_ROUNDS      partitions of BenchmarkPartitionRedirect; 100
+//	TILEFENCE_BENCH_KILLS       kills of each row of BenchmarkCrossingKilled; 36
 //	TILEFENCE_BENCH_VIEW_READS  views that BenchmarkViewAudit reads at most; 10,000,000
 //	TILEFENCE_BENCH_VIEW_LENGTH for how long it reads at most; 1m
 //	TILEFENCE_BENCH_PIN         off: do not part the processors between the commit path and the rest

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -11,7 +13,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // BenchmarkFullTileBytes measures no time: it is how many bytes the snapshot of a full tile takes, and a tick in which
@@ -41,7 +42,7 @@ type fullGame struct {
 }
 
 func newFullGame(b *testing.B, name func(int) string) *fullGame {
-	ground, err := region.Of(0x85283083fffffff)
+	ground, err := game.GroundOf(0x85283083fffffff, nil)
 	require.NoError(b, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(b, err)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -8,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/relay"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 const (
@@ -127,7 +129,7 @@ func BenchmarkColdPath(b *testing.B) {
 		require.True(b, ok, name)
 		pin(b, replica.Pid(), c.back)
 	}
-	ground, err := region.Of(0x85283083fffffff)
+	ground, err := game.GroundOf(0x85283083fffffff, nil)
 	require.NoError(b, err)
 	for _, id := range c.tiles[:fullTiles] {
 		fullTile(b, c.store, id, ground, longName)

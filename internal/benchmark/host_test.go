@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -44,7 +46,7 @@ func BenchmarkHost(b *testing.B) {
 	b.Run("redis", func(b *testing.B) {
 		client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(b)...))
 		b.Cleanup(func() { _ = client.Close() })
-		store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+		store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 		require.NoError(b, err)
 		require.NoError(b, store.Load(b.Context()))
 		ids := playHost(b, tile.Seams{Authority: memfence.NewAuthority(), Store: store,

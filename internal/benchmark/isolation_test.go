@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -240,11 +242,11 @@ func (is *isolation) faults() []fault {
 		return func(tb testing.TB) { require.NoError(tb, p.cmd.Process.Signal(sig)) }
 	}
 	return []fault{
-		{"durable-frozen", servers("dynamodb", syscall.SIGSTOP), servers("dynamodb", syscall.SIGCONT), is.checkpointer,
+		{"durable-frozen", servers("dynamodb", devstack.Pause), servers("dynamodb", devstack.GoOn), is.checkpointer,
 			"durable", stream.Checkpointed},
-		{"fanout-frozen", servers("fanout-", syscall.SIGSTOP), servers("fanout-", syscall.SIGCONT), is.bridge,
+		{"fanout-frozen", servers("fanout-", devstack.Pause), servers("fanout-", devstack.GoOn), is.bridge,
 			"batches", stream.BridgeAcked},
-		{"bridge-stopped", part(is.bridge, syscall.SIGSTOP), part(is.bridge, syscall.SIGCONT), is.relay, "frames",
+		{"bridge-stopped", part(is.bridge, devstack.Pause), part(is.bridge, devstack.GoOn), is.relay, "frames",
 			stream.BridgeAcked},
 	}
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -28,6 +30,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -49,6 +52,13 @@ func TestMain(m *testing.M) {
 	}
 	if text, is := os.LookupEnv(envPart); is {
 		if err := servePart(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if text, is := os.LookupEnv(envFerries); is {
+		if err := serveFerries(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -210,7 +220,7 @@ func openSeams(ctx context.Context, addrs []string, postgres string) (tile.Seams
 		_ = client.Close()
 		pool.Close()
 	}
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	if err == nil {
 		err = store.Load(ctx)
 	}
@@ -268,7 +278,7 @@ func launch(tb testing.TB, variable string, cfg any) *process {
 	p := &process{cmd: exec.Command(os.Args[0]), events: make(chan nodeEvent, 1<<16), ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), variable+"="+string(text))
 	p.cmd.Stderr = os.Stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	devstack.EndTogether(p.cmd)
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(tb, err)
 	p.orders, err = p.cmd.StdinPipe()

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -11,7 +13,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // window is what an owner measured between two moments.
@@ -113,7 +114,7 @@ type full struct {
 }
 
 func newFull(fence.TileID) (tile.Rules, error) {
-	ground, err := region.Of(0x85283083fffffff)
+	ground, err := game.GroundOf(0x85283083fffffff, nil)
 	if err != nil {
 		return nil, err
 	}

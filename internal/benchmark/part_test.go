@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -89,7 +91,7 @@ func servePart(text string) error {
 	client := redis.NewClusterClient(redisfence.Options(p.Redis...))
 	defer func() { _ = client.Close() }()
 	var err error
-	if p.store, err = redisfence.New(client, &redisfence.Config{AllowNoPersistence: true}); err != nil {
+	if p.store, err = redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile}); err != nil {
 		return err
 	}
 	reading := client

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -37,7 +39,7 @@ func newPlanes(tb testing.TB, parts ...devstack.Part) *planes {
 	p.client = redis.NewClusterClient(redisfence.Options(p.stack.CoordAddrs...))
 	tb.Cleanup(func() { _ = p.client.Close() })
 	var err error
-	p.store, err = redisfence.New(p.client, &redisfence.Config{AllowNoPersistence: true})
+	p.store, err = redisfence.New(p.client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(tb, err)
 	require.NoError(tb, p.store.Load(tb.Context()))
 	p.log = redisstream.New(p.store, p.client)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -18,7 +20,6 @@ import (
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/stream/redisstream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // BenchmarkReplay is what a takeover costs: reading a full tile's snapshot and 60 batches, verifying
@@ -35,14 +36,14 @@ func BenchmarkReplay(b *testing.B) {
 func replayRedis(b *testing.B, ship func(int) string) {
 	client := redis.NewClusterClient(redisfence.Options(stacktest.Redis(b)...))
 	b.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(b, err)
 	require.NoError(b, store.Load(b.Context()))
 	replay(b, store, redisstream.New(store, client), someTiles(1)[0], ship)
 }
 
 func replay(b *testing.B, store fence.Store, log stream.Log, id fence.TileID, ship func(int) string) {
-	ground, err := region.Of(0x85283083fffffff)
+	ground, err := game.GroundOf(0x85283083fffffff, nil)
 	require.NoError(b, err)
 	bytes := fullTile(b, store, id, ground, ship)
 	b.ResetTimer()
@@ -69,7 +70,7 @@ const batches = 60
 
 // fullTile commits a tile with a ship on nearly every cell, a snapshot of it, and the batches after it.
 // It returns the snapshot's size.
-func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground *region.Region, ship func(int) string) int {
+func fullTile(b testing.TB, store fence.Store, id fence.TileID, ground game.Ground, ship func(int) string) int {
 	rules, err := game.NewRules(ground)
 	require.NoError(b, err)
 	ctx := context.Background()

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -8,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -26,13 +28,17 @@ import (
 const lanes = 10
 
 // partitionRounds is how many rounds the benchmark has.
-func partitionRounds(b *testing.B) int {
-	text, set := os.LookupEnv("TILEFENCE_BENCH_ROUNDS")
+func partitionRounds(b *testing.B) int { return numberOf(b, "TILEFENCE_BENCH_ROUNDS", 100) }
+
+// numberOf is a number from the environment, or n.
+func numberOf(b *testing.B, variable string, n int) int {
+	text, set := os.LookupEnv(variable)
 	if !set {
-		return 100
+		return n
 	}
 	n, err := strconv.Atoi(text)
 	require.NoError(b, err)
+	require.Positive(b, n)
 	return n
 }
 
@@ -145,7 +151,7 @@ func (l *lane) round(b *testing.B) (detection, whole time.Duration, err error) {
 		}
 	})
 	cut := time.Now()
-	if err := voice.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := voice.cmd.Process.Signal(devstack.Pause); err != nil {
 		return 0, 0, err
 	}
 	select {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -61,7 +63,7 @@ func BenchmarkViewAudit(b *testing.B) {
 		client := redis.NewClient(redisviewcache.Options(stack.ViewsAddr))
 		b.Cleanup(func() { _ = client.Close() })
 		audit(b, func() viewstore.Store {
-			store, err := redisviewcache.New(client, fence.World{}, nil)
+			store, err := redisviewcache.New(client, fence.World{}, 0)
 			require.NoError(b, err)
 			b.Cleanup(store.Close)
 			return store

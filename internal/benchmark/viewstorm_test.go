@@ -1,3 +1,5 @@
+//go:build linux
+
 package benchmark
 
 import (
@@ -233,7 +235,7 @@ func BenchmarkViewStorm(b *testing.B) {
 func (s *viewStorm) versioned(b *testing.B) func() relay.Views {
 	return func() relay.Views {
 		client := redis.NewClient(redisviewcache.Options(s.stack.ViewsAddr))
-		store, err := redisviewcache.New(client, fence.World{}, nil)
+		store, err := redisviewcache.New(client, fence.World{}, 0)
 		require.NoError(b, err)
 		b.Cleanup(func() {
 			store.Close()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/tile"
@@ -149,28 +149,29 @@ func TestWhoIsLeftGoesAboveTheCheckpoint(t *testing.T) {
 // forgettable is an authority that a test can replace by one that knows nothing.
 type forgettable struct {
 	fence.Authority // what owners do not call
-	atomic.Pointer[memfence.Authority]
+	atomic.Pointer[fence.Authority]
 }
 
 func (f *forgettable) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return f.Load().Claim(ctx, c)
+	return (*f.Load()).Claim(ctx, c)
 }
 
 func (f *forgettable) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return f.Load().Promote(ctx, c)
+	return (*f.Load()).Promote(ctx, c)
 }
 
 func (f *forgettable) Lookup(ctx context.Context, id fence.TileID) (fence.Grant, error) {
-	return f.Load().Lookup(ctx, id)
+	return (*f.Load()).Lookup(ctx, id)
 }
 
 func (f *forgettable) Release(ctx context.Context, g fence.Grant) error {
-	return f.Load().Release(ctx, g)
+	return (*f.Load()).Release(ctx, g)
 }
 
 func whoIsLeft(w *world, lose func(*testing.T, fence.TileID)) {
 	var authority forgettable
-	authority.Store(memfence.NewAuthority())
+	now := memfence.NewAuthority()
+	authority.Store(&now)
 	w.authority = &authority
 	first := w.own("first:1")
 	first.play("before", times(5))
@@ -185,7 +186,8 @@ func whoIsLeft(w *world, lose func(*testing.T, fence.TileID)) {
 	last, found, err := w.durable.Get(w.Context(), w.tile)
 	require.NoError(w, err)
 	require.True(w, found)
-	authority.Store(memfence.NewAuthority())
+	now = memfence.NewAuthority()
+	authority.Store(&now)
 	lose(w.T, w.tile)
 
 	first.cut.Store(false)
@@ -266,8 +268,8 @@ func ownerAndMasterAreLost(w *world, c *cluster) {
 
 	// The replica sleeps, and its connection is gone when it wakes: what the master takes from now on dies with it.
 	w.checkpoints.shut.Store(true)
-	require.NoError(w, replica.Signal(syscall.SIGSTOP))
-	defer func() { _ = replica.Signal(syscall.SIGCONT) }()
+	require.NoError(w, replica.Signal(devstack.Pause))
+	defer func() { _ = replica.Signal(devstack.GoOn) }()
 	c.cutReplicas(w.T, master)
 	until := time.Now().Add(700 * time.Millisecond)
 	recent := first.play("recent", func(n int) bool { return n >= 20 || time.Now().After(until) })
@@ -278,7 +280,7 @@ func ownerAndMasterAreLost(w *world, c *cluster) {
 	}
 	first.crash()
 	require.NoError(w, master.Signal(os.Kill))
-	require.NoError(w, replica.Signal(syscall.SIGCONT))
+	require.NoError(w, replica.Signal(devstack.GoOn))
 	c.promoted(w.T, w.tile, replica)
 	require.NoError(w, master.Restart(w.Context())) // an install wants every replica
 	w.checkpoints.shut.Store(false)

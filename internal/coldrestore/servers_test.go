@@ -26,6 +26,7 @@ import (
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/dynamolimits"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
@@ -61,7 +62,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() { _ = c.client.Close() })
 	c.whole(t)
 	var err error
-	c.store, err = redisfence.New(c.client, &redisfence.Config{AllowNoPersistence: true})
+	c.store, err = redisfence.New(c.client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, c.store.Load(t.Context()))
 	return c
@@ -73,7 +74,8 @@ func (c *cluster) servers(t *testing.T, class tile.Durability) servers {
 	broker, err := redisfanout.New(delivery, nil)
 	require.NoError(t, err)
 	client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: aws.String(stacktest.DynamoDB(t)),
-		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
+		Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")},
+		dynamolimits.Check(func(err error) { t.Error(err) }))
 	table, err := dynamocheckpoint.New(client, stacktest.UniqueName(t), nil)
 	require.NoError(t, err)
 	require.NoError(t, table.EnsureTable(t.Context()))

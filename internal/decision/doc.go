@@ -1,5 +1,6 @@
 // Package decision keeps what the servers of a process decide and are answered, in a file that tilectl verify replays:
-// claims, installs, commits, rebases, snapshots, refusals, confirmations, ends of owners, spends and refunds.
+// claims, installs, commits, rebases, snapshots, refusals, confirmations, ends of owners, spends, refunds, and where
+// matches play.
 //
 // Create makes a Log; its Server decorates the authority and the store of a tile server. Open reads a file.
 //

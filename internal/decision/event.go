@@ -25,7 +25,8 @@ const (
 	Ended                    // a tile's owner has ended: Epoch, Current its successor if it was superseded
 	Admitted                 // a gateway was answered: Action, Outcome; Duplicate: the action was known
 	Settled                  // a gateway was answered: Action; Refunded: the price was given back
-	lastKind = Settled
+	Assigned                 // a match plays: Action is its ID, Count the tile, Epoch that of the owner
+	lastKind = Assigned
 )
 
 // Event is one decision with its answer. Fields that its Kind does not name are zero.
@@ -52,7 +53,7 @@ type Event struct {
 	Answer
 
 	Action string // ID
-	Count  uint64 // of dropped events
+	Count  uint64 // of dropped events; of Assigned, the tile: it is no decision of that tile's owner
 }
 
 // Answer is what a call was answered.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/cputime"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -251,7 +251,7 @@ func BenchmarkCommit(b *testing.B) {
 				l, err = Create(filepath.Join(b.TempDir(), "log"))
 				require.NoError(b, err)
 			}
-			store, began := l.Server("a:1").Store(willing{}), processorTime()
+			store, began := l.Server("a:1").Store(willing{}), cputime.Used()
 			for n := range commits {
 				if _, _ = store.Commit(b.Context(), c); n%1000 == 0 {
 					time.Sleep(10 * time.Millisecond)
@@ -259,18 +259,11 @@ func BenchmarkCommit(b *testing.B) {
 			}
 			require.Zero(b, l.Dropped())
 			require.NoError(b, l.Close())
-			used[logged] = processorTime() - began
+			used[logged] = cputime.Used() - began
 		}
 		b.ReportMetric(float64((used[true]-used[false]).Nanoseconds())/commits, "cpu-ns/commit")
 		b.ReportMetric(0, "ns/op")
 	})
-}
-
-// processorTime is what this process has used so far.
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it cannot fail for oneself
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // willing is a store that takes everything at once.

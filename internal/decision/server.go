@@ -54,6 +54,14 @@ func (s *Server) Settled(action string, refunded bool) {
 	}
 }
 
+// Assigned keeps that a match plays on a tile, which its owner has under an epoch.
+func (s *Server) Assigned(match string, id fence.TileID, e fence.Epoch) {
+	if s != nil {
+		s.put(Event{Kind: Assigned, Epoch: e, Action: match, Count: uint64(id), Answer: Answer{Outcome: OK}},
+			s.log.now())
+	}
+}
+
 // Authority returns an authority that passes every call on to a and keeps those about one tile.
 func (s *Server) Authority(a fence.Authority) fence.Authority {
 	if s == nil {

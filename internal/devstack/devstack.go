@@ -51,6 +51,7 @@ import (
 // EnvRequire is not an address: set to 1, it turns a missing address into a test failure.
 const (
 	EnvRequire  = "TILEFENCE_REQUIRE_SERVERS"
+	EnvEngine   = "TILEFENCE_ENGINE"   // not an address: the program to start, such as valkey-server or a path
 	EnvRedis    = "TILEFENCE_REDIS"    // coordination cluster, host:port separated by commas
 	EnvFanout   = "TILEFENCE_FANOUT"   // fan-out cluster, host:port separated by commas
 	EnvPostgres = "TILEFENCE_POSTGRES" // a postgres:// URL of a superuser
@@ -107,7 +108,7 @@ type Config struct {
 	Replicas int
 
 	// AppendOnly makes the nodes of the coordination cluster write an append-only file, as redisfence wants it unless
-	// Config.AllowNoPersistence is set. By default no Redis writes files.
+	// Config.Persistence says otherwise. By default no Redis writes files.
 	AppendOnly bool
 
 	// OwnAddresses gives each server a loopback address of its own (127.0.1.1, 127.0.1.2, and so on), on

@@ -30,7 +30,7 @@ func (e *MissingProgramError) Error() string {
 
 // How the programs are installed. `make install-tools`, in a clone of the repository, installs them all.
 const (
-	installRedis    = "on Debian, apt-get install redis-server"
+	installRedis    = "on Debian, apt-get install redis-server, or valkey-server"
 	installPostgres = "on Debian, apt-get install postgresql"
 	installDynoxide = "scripts/install-tools.sh of the repository installs it; or unpack npm's @dynoxide/linux-x64@" +
 		DynoxideVersion + " and put it into PATH"
@@ -76,7 +76,7 @@ func findPrograms(parts []Part) (programs, error) {
 		}
 	}
 	if slices.Contains(parts, Coordination) || slices.Contains(parts, Fanout) || slices.Contains(parts, Views) {
-		note(&found.redis, "redis-server", inPath)
+		note(&found.redis, "redis-server", redisProgram)
 	}
 	if slices.Contains(parts, Postgres) {
 		note(&found.initdb, "initdb", postgresProgram)
@@ -101,6 +101,20 @@ func inPath(name string) (string, error) {
 		return "", &MissingProgramError{Program: name, Looked: []string{"PATH"}, Install: installRedis}
 	}
 	return filepath.Abs(path)
+}
+
+// redisProgram is the engine that the environment names, or else Redis, or Valkey where that alone is installed.
+func redisProgram(name string) (string, error) {
+	if engine := os.Getenv(EnvEngine); engine != "" {
+		return inPath(engine)
+	}
+	path, err := inPath(name)
+	if err != nil {
+		if valkey, other := inPath("valkey-server"); other == nil {
+			return valkey, nil
+		}
+	}
+	return path, err
 }
 
 // postgresProgram also looks where Debian puts PostgreSQL's server programs, which it keeps out of PATH.

@@ -10,8 +10,8 @@ import (
 // The kernel's "signal me when my parent dies" means the thread that forked, not its process; Go ends
 // idle threads when it likes, which would end servers at random.
 type spawner struct {
-	jobs  chan func()   // closed to end the thread
-	ended chan struct{} // closed when the thread's goroutine is done
+	jobs  chan func()   // closed to give the thread back
+	ended chan struct{} // closed when its goroutine is done
 
 	mu      sync.Mutex
 	refuses bool
@@ -21,7 +21,10 @@ func newSpawner() *spawner {
 	s := &spawner{jobs: make(chan func()), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
+		runtime.LockOSThread()
+		// The thread lives on: before it was locked, other goroutines may have started children from it that the kernel
+		// would end with it.
+		defer runtime.UnlockOSThread()
 		for job := range s.jobs {
 			job()
 		}
@@ -54,7 +57,7 @@ func (s *spawner) refuse() {
 	s.refuses = true
 }
 
-// end ends the thread, and with it every child still alive. It is called once, after refuse.
+// end gives the thread back. It is called once, after refuse. A child that is still alive ends with this process.
 func (s *spawner) end() {
 	close(s.jobs)
 	<-s.ended

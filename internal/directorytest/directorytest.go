@@ -1,4 +1,4 @@
-// Package directorytest is the contract of directory.Store as tests. Every back end runs it:
+// Package directorytest is the contract of directorystore.Store as tests. Every back end runs it:
 //
 //	func TestConformance(t *testing.T) { directorytest.Run(t, newBackend) }
 //
@@ -16,13 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/route/directory"
+	"github.com/tilefence/tilefence/internal/directorystore"
 	"github.com/tilefence/tilefence/internal/seed"
 )
 
 // Backend is a store under test.
 type Backend struct {
-	directory.Store
+	directorystore.Store
 	Age func(actor string, by time.Duration) // steps the clock that judges a record forward, or back if negative
 }
 
@@ -45,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) Backend) {
 }
 
 // look returns the player's record.
-func (t *test) look() directory.Record {
+func (t *test) look() directorystore.Record {
 	t.Helper()
 	all, err := t.Look(t.Context(), t.actor)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func (t *test) look() directory.Record {
 }
 
 // renew renews a lease, and fails unless the record then has the holders want.
-func (t *test) renew(holder string, want ...string) directory.Record {
+func (t *test) renew(holder string, want ...string) directorystore.Record {
 	t.Helper()
 	all, err := t.Renew(t.Context(), holder, t.actor)
 	require.NoError(t, err)
@@ -63,23 +63,23 @@ func (t *test) renew(holder string, want ...string) directory.Record {
 }
 
 func unknown(t *test) {
-	require.Equal(t, directory.Record{}, t.look())
+	require.Equal(t, directorystore.Record{}, t.look())
 	require.NoError(t, t.Leave(t.Context(), "a", t.actor))
-	require.Equal(t, directory.Record{}, t.look())
+	require.Equal(t, directorystore.Record{}, t.look())
 }
 
 func leases(t *test) {
 	t.renew("a", "a")
 	t.renew("b", "a", "b")
-	t.Age(t.actor, directory.TTL/2)
+	t.Age(t.actor, directorystore.TTL/2)
 	t.renew("b", "a", "b")
-	t.Age(t.actor, directory.TTL/2+time.Second)
+	t.Age(t.actor, directorystore.TTL/2+time.Second)
 	require.Equal(t, []string{"b"}, t.look().Holders)
 	t.renew("c", "b", "c")
 	require.NoError(t, t.Leave(t.Context(), "c", t.actor))
 	require.NoError(t, t.Leave(t.Context(), "a", t.actor))
 	require.Equal(t, []string{"b"}, t.look().Holders)
-	t.Age(t.actor, 2*directory.TTL)
+	t.Age(t.actor, 2*directorystore.TTL)
 	require.Empty(t, t.look().Holders)
 }
 
@@ -103,7 +103,7 @@ func ended(t *test) {
 	require.Equal(t, []string{"a"}, r.Holders)
 	require.True(t, r.EverEnded)
 	t.Age(t.actor, 10*time.Second)
-	for _, r := range []directory.Record{t.renew("a", "a"), t.look()} {
+	for _, r := range []directorystore.Record{t.renew("a", "a"), t.look()} {
 		require.True(t, r.EverEnded)
 		require.GreaterOrEqual(t, r.Ended, 10*time.Second)
 		require.Less(t, r.Ended, time.Minute)
@@ -118,13 +118,13 @@ func at(epoch fence.Epoch, seq fence.Seq) fence.Position {
 }
 
 // arrival is a move from one tile to another, so long after noon.
-func arrival(from fence.TileID, left fence.Position, to fence.TileID, came fence.Position, ms int) directory.Move {
+func arrival(from fence.TileID, left fence.Position, to fence.TileID, came fence.Position, ms int) directorystore.Move {
 	at := noon.Add(time.Duration(ms) * time.Millisecond)
-	return directory.Move{From: from, Left: left, To: to, Came: came, At: at}
+	return directorystore.Move{From: from, Left: left, To: to, Came: came, At: at}
 }
 
 // place writes moves, one at a time if apart, and fails unless the record then has the tile.
-func (t *test) place(want fence.TileID, moves ...directory.Move) {
+func (t *test) place(want fence.TileID, moves ...directorystore.Move) {
 	t.Helper()
 	for i := range moves {
 		moves[i].Actor = t.actor
@@ -138,7 +138,7 @@ const a, b, c = fence.TileID(0x85283473fffffff), fence.TileID(0x85283083fffffff)
 func arrivals(t *test) {
 	first := arrival(a, at(1, 10), b, at(5, 3), 0)
 	t.place(b, first)
-	require.Equal(t, directory.Place{Tile: b, Came: at(5, 3), At: noon}, t.look().Place)
+	require.Equal(t, directorystore.Place{Tile: b, Came: at(5, 3), At: noon}, t.look().Place)
 	t.place(b, first)
 	require.Equal(t, noon, t.look().Place.At, "the same once more")
 	t.place(b, arrival(c, at(9, 9), b, at(5, 2), 900)) // numbers of one tile count more than clocks
@@ -155,10 +155,10 @@ func arrivals(t *test) {
 }
 
 func sightings(t *test) {
-	seen := func(tile fence.TileID, ms int) directory.Move {
-		return directory.Move{To: tile, At: noon.Add(time.Duration(ms) * time.Millisecond)}
+	seen := func(tile fence.TileID, ms int) directorystore.Move {
+		return directorystore.Move{To: tile, At: noon.Add(time.Duration(ms) * time.Millisecond)}
 	}
-	slack := int(directory.Slack.Milliseconds())
+	slack := int(directorystore.Slack.Milliseconds())
 	t.place(a, seen(a, 0))
 	t.place(a, seen(b, 0))
 	t.place(b, seen(b, 1))
@@ -167,7 +167,8 @@ func sightings(t *test) {
 	t.place(c, seen(c, 10*slack))
 	t.place(c, seen(b, 3+slack)) // the record's time is 3 by now
 	t.place(b, seen(b, 4+slack))
-	require.Equal(t, directory.Place{Tile: b, At: noon.Add(time.Duration(4+slack) * time.Millisecond)}, t.look().Place)
+	last := noon.Add(time.Duration(4+slack) * time.Millisecond)
+	require.Equal(t, directorystore.Place{Tile: b, At: last}, t.look().Place)
 	t.place(b, arrival(c, at(1, 4), a, at(8, 8), 4))
 	t.place(a, arrival(c, at(1, 4), a, at(8, 8), 5))
 }
@@ -175,10 +176,10 @@ func sightings(t *test) {
 // many: batches keep their order, whatever they are divided into.
 func many(t *test) {
 	actors := make([]string, 300)
-	moves := make([]directory.Move, len(actors))
+	moves := make([]directorystore.Move, len(actors))
 	for i := range actors {
 		actors[i] = fmt.Sprint(t.actor, i)
-		moves[i] = directory.Move{Actor: actors[i], To: fence.TileID(i + 1), At: noon}
+		moves[i] = directorystore.Move{Actor: actors[i], To: fence.TileID(i + 1), At: noon}
 	}
 	require.NoError(t, t.Place(t.Context(), moves...))
 	_, err := t.Renew(t.Context(), "one", actors[:200]...)
@@ -199,10 +200,10 @@ func many(t *test) {
 // likeMemory: of any moves in any order the same ones count as in Memory.
 func likeMemory(t *test) {
 	rng := seed.Rand(t.T)
-	model := directory.NewMemory()
+	model := directorystore.NewMemory()
 	position := func() fence.Position { return at(fence.Epoch(1+rng.IntN(2)), fence.Seq(rng.IntN(4))) }
 	for range 100 {
-		moves := make([]directory.Move, 1+rng.IntN(5))
+		moves := make([]directorystore.Move, 1+rng.IntN(5))
 		for i := range moves {
 			from, to := fence.TileID(1+rng.IntN(3)), fence.TileID(1+rng.IntN(3))
 			m := arrival(from, position(), to, position(), rng.IntN(9000))
@@ -248,9 +249,9 @@ func endedContext(t *test) {
 	_, end := t.End(ctx, t.actor)
 	_, post := t.Post(ctx, "a", nil)
 	for _, err := range []error{look, renew, end, post, t.Leave(ctx, "a", t.actor),
-		t.Place(ctx, directory.Move{Actor: t.actor, To: a, At: noon})} {
+		t.Place(ctx, directorystore.Move{Actor: t.actor, To: a, At: noon})} {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, fence.ErrUnknownOutcome)
 	}
-	require.Equal(t, directory.Record{}, t.look())
+	require.Equal(t, directorystore.Record{}, t.look())
 }

@@ -27,7 +27,7 @@ func publicPackages(t *testing.T) []string {
 		}
 		name := d.Name()
 		if path != root && (strings.HasPrefix(name, ".") || name == "internal" || name == "testdata" ||
-			name == "examples") {
+			name == "examples" || name == "clients" || name == "deploy") {
 			return filepath.SkipDir
 		}
 		if goFiles, _ := filepath.Glob(filepath.Join(path, "*.go")); len(goFiles) > 0 && path != root {

@@ -36,7 +36,7 @@ var givenIn = map[string]map[string]string{
 		"welcome": "func(context.Context, string) error", "askForToken": "func(context.Context) (string, error)",
 		"newGame": "tiletest.NewRules", "ledger": "*admission.AdmissionLedger",
 		"authenticate": "session.AuthenticateFunc",
-		"broker":       "tilefence.Fanout", "durable": "tilefence.Durable", "workers": "share.Members",
+		"broker":       "tilefence.Fanout", "durable": "checkpoint.Backend", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
 	},
 	"admission": {
@@ -59,7 +59,7 @@ var givenIn = map[string]map[string]string{
 	"internal/matchtest":        {"newBackend": "func(*testing.T) match.Backend"},
 	"checkpoint/checkpointtest": {"damage": "func(*testing.T, fence.TileID)"},
 	"examples/battle/game": {
-		"areas": "fence.AreaSet", "ground": "*region.Region", "more": "fence.AreaSet", "snapshot": "[]byte",
+		"areas": "fence.AreaSet", "ground": "game.Ground", "more": "fence.AreaSet", "snapshot": "[]byte",
 		"tick": "fence.Tick",
 	},
 	"examples/battle/spectator": {"api": "spectator.API", "relay": "http.Handler"},
@@ -120,7 +120,6 @@ var givenIn = map[string]map[string]string{
 	},
 	"tile/plan/memplan": {"planner": "plan.Planner"},
 	"internal/plantest": {"newStore": "func(*testing.T) plan.Store"},
-	"tile/plan/standin": {"plans": "plan.Store"},
 	"tile/tilehost": {
 		"mine": "[]fence.TileID", "announce": "func(fence.Owner)",
 		"newRules": "func(fence.TileID) (tile.Rules, error)", "theirs": "[]fence.TileID",

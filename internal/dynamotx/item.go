@@ -89,30 +89,63 @@ func (r *Reader) Binary(name string) []byte {
 const tableTimeout = 5 * time.Minute
 
 // CreateTable makes a table, billed per request, and waits until it can be used. One of that name that exists is left
-// as it is, and created is false. A server that does not answer is a *fence.StoreError. keys are the attributes of the
-// primary key: the partition's and the sort key, both of type S.
-func CreateTable(ctx context.Context, client *dynamodb.Client, in *dynamodb.CreateTableInput, keys [2]string) (
-	created bool, err error) {
+// as it is. Its error is a *fence.StoreError if the service cannot answer now.
+func CreateTable(ctx context.Context, client *dynamodb.Client, in *dynamodb.CreateTableInput, keys [2]string) error {
 	in.BillingMode, in.KeySchema = types.BillingModePayPerRequest, KeySchema(keys)
 	for _, k := range keys {
 		in.AttributeDefinitions = append(in.AttributeDefinitions,
 			types.AttributeDefinition{AttributeName: aws.String(k), AttributeType: types.ScalarAttributeTypeS})
 	}
-	_, err = client.CreateTable(ctx, in)
-	created = err == nil
+	_, err := client.CreateTable(ctx, in)
 	if _, exists := errors.AsType[*types.ResourceInUseException](err); err == nil || exists {
 		waiter := dynamodb.NewTableExistsWaiter(client,
 			func(o *dynamodb.TableExistsWaiterOptions) { o.MinDelay = 100 * time.Millisecond })
 		err = waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: in.TableName}, tableTimeout)
 	}
-	if err != nil {
-		err = fmt.Errorf("create table %q: %w", *in.TableName, err)
-		if Passing(err) {
-			err = &fence.StoreError{Op: "create table", Outcome: fence.ErrUnknownOutcome, Err: err}
+	return unmade("create", *in.TableName, err)
+}
+
+// Expire has items of a table deleted some time after what an attribute of theirs says, in Unix seconds, unless that is
+// so already. Its error is a *fence.StoreError if the service cannot answer now.
+func Expire(ctx context.Context, client *dynamodb.Client, table, attribute string) error {
+	expires := func() (bool, error) {
+		is, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &table})
+		if err != nil {
+			return false, err
 		}
-		return false, err
+		d := is.TimeToLiveDescription
+		on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled ||
+			d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)
+		if on && aws.ToString(d.AttributeName) != attribute {
+			return false, &fence.SettingError{Node: "DynamoDB table " + table, Setting: "time to live",
+				Value:  aws.ToString(d.AttributeName),
+				Detail: "items expire by another attribute; set it to " + attribute}
+		}
+		return on, nil
 	}
-	return created, nil
+	on, err := expires()
+	if err == nil && !on {
+		spec := &types.TimeToLiveSpecification{AttributeName: &attribute, Enabled: aws.Bool(true)}
+		_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{TableName: &table,
+			TimeToLiveSpecification: spec})
+		if err != nil { // of two processes that ask at once, one is refused
+			if on, asked := expires(); asked == nil && on {
+				return nil
+			}
+		}
+	}
+	return unmade("expiry of", table, err)
+}
+
+func unmade(what, table string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s table %q: %w", what, table, err)
+	if Passing(err) {
+		return &fence.StoreError{Op: "create table", Outcome: fence.ErrUnknownOutcome, Err: err}
+	}
+	return err
 }
 
 // KeySchema is the key of a table or an index: the partition's attribute and the sort key.

@@ -24,6 +24,15 @@ func (p *Pool[T]) Held(name string) int {
 	return 0
 }
 
+// Items are those of a holder, oldest first. They must not be changed, and are valid until the next call of Add or
+// Remove.
+func (p *Pool[T]) Items(name string) []T {
+	if h := p.holders[name]; h != nil {
+		return h.items
+	}
+	return nil
+}
+
 // Holders is how many hold something.
 func (p *Pool[T]) Holders() int { return len(p.holders) }
 

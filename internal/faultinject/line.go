@@ -111,6 +111,12 @@ func (l *Line) Process(b tilefence.Backends) tilefence.Backends {
 	if b.Workers != nil {
 		b.Workers = &workers{l, b.Workers}
 	}
+	if b.Matches != nil {
+		b.Matches = &offers{b.Matches, l}
+	}
+	if b.Plans != nil {
+		b.Plans = l.Plans(b.Plans)
+	}
 	return b
 }
 

@@ -65,6 +65,9 @@ func (m *Member) Run(ctx context.Context) error {
 // Announce implements route.Membership.
 func (m *Member) Announce(entries ...route.Entry) error { return m.now().Announce(entries...) }
 
+// AnnounceLoad implements route.Membership.
+func (m *Member) AnnounceLoad(l route.Load) error { return m.now().AnnounceLoad(l) }
+
 // Members implements route.Membership.
 func (m *Member) Members() []route.Member { return m.now().Members() }
 

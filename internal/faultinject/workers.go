@@ -7,6 +7,7 @@ import (
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/intercept"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
@@ -19,8 +20,8 @@ const (
 	Recording Step = 2 // matches
 )
 
-// MatchWorker kills a match worker with tickets in hand: no call of it to its back ends returns any more. Pass the
-// worker the results of Store and Seats. All methods may be called from any goroutine.
+// MatchWorker kills a match server with tickets in hand: no call of it to its back ends returns any more. Pass the
+// server the results of Backend and Seats. All methods may be called from any goroutine.
 type MatchWorker struct {
 	Line *Line
 
@@ -76,15 +77,15 @@ func (w *MatchWorker) die(hands []string) {
 	}
 }
 
-// Store returns a store as the worker sees it. It stops the calls that claim and keep tickets; a worker makes all
-// others after one of them.
-func (w *MatchWorker) Store(s match.Store) match.Store { return &ticketStore{s, w} }
+// Backend returns a back end as the server sees it. It stops the calls that claim and keep tickets, and those with
+// which a supervisor begins a look; the server makes all others after one of them.
+func (w *MatchWorker) Backend(b match.Backend) match.Backend { return &ticketStore{b, w} }
 
-// Seats returns an allocator as the worker sees it.
+// Seats returns an allocator as the server sees it.
 func (w *MatchWorker) Seats(a match.Allocator) match.Allocator { return &seats{a, w.Line} }
 
 type ticketStore struct {
-	match.Store
+	match.Backend
 	w *MatchWorker
 }
 
@@ -92,7 +93,7 @@ func (s *ticketStore) Claim(ctx context.Context, shard string, c match.Claim) (m
 	if err := s.w.Line.Lives(); err != nil {
 		return match.Holding{}, err
 	}
-	h, err := s.Store.Claim(ctx, shard, c)
+	h, err := s.Backend.Claim(ctx, shard, c)
 	var tickets []string
 	for _, t := range h.Tickets {
 		tickets = append(tickets, t.ID)
@@ -107,7 +108,7 @@ func (s *ticketStore) Record(ctx context.Context, shard string, e match.Epoch, a
 	if err := s.w.Line.Lives(); err != nil {
 		return nil, err
 	}
-	errs, err := s.Store.Record(ctx, shard, e, all)
+	errs, err := s.Backend.Record(ctx, shard, e, all)
 	var tickets []string
 	for _, m := range all {
 		for _, t := range m.Tickets {
@@ -124,12 +125,26 @@ func (s *ticketStore) Heartbeat(ctx context.Context, shard string, e match.Epoch
 	if err := s.w.Line.Lives(); err != nil {
 		return err
 	}
-	return s.Store.Heartbeat(ctx, shard, e, lease)
+	return s.Backend.Heartbeat(ctx, shard, e, lease)
+}
+
+func (s *ticketStore) Reclaim(ctx context.Context, shard string, limit int) (match.Reclaim, error) {
+	if err := s.w.Line.Lives(); err != nil {
+		return match.Reclaim{}, err
+	}
+	return s.Backend.Reclaim(ctx, shard, limit)
 }
 
 type seats struct {
 	match.Allocator
 	line *Line
+}
+
+func (s *seats) Lapsed(ctx context.Context, limit int) ([]match.Lapse, error) {
+	if err := s.line.Lives(); err != nil {
+		return nil, err
+	}
+	return s.Allocator.Lapsed(ctx, limit)
 }
 
 func (s *seats) Allocate(ctx context.Context, all []match.Match) []match.Allocation {
@@ -143,12 +158,34 @@ func (s *seats) Allocate(ctx context.Context, all []match.Match) []match.Allocat
 	return s.Allocator.Allocate(ctx, all)
 }
 
-// Plans returns a store of plans as a planner at the end of the line sees it: no call of one that is dead returns.
+// Plans returns a store of plans as a planner, or a tile server, at the end of the line sees it: no call of one that is
+// dead returns.
 func (l *Line) Plans(s plan.Store) plan.Store { return &planStore{s, l} }
 
 type planStore struct {
 	plan.Store
 	line *Line
+}
+
+func (s *planStore) Turn(ctx context.Context, shard int, turns []plan.Turn) (replies []plan.TurnReply) {
+	err := s.line.call(ctx, intercept.Call{Op: "turn", Write: true}, func(ctx context.Context) error {
+		replies = s.Store.Turn(ctx, shard, turns)
+		return nil
+	})
+	if err != nil {
+		replies = make([]plan.TurnReply, len(turns))
+		for i := range replies {
+			replies[i].Err = err
+		}
+	}
+	return replies
+}
+
+func (s *planStore) Usage(ctx context.Context, shard int, after string, limit int) ([]plan.UsageEvent, error) {
+	if err := s.line.Lives(); err != nil {
+		return nil, err
+	}
+	return s.Store.Usage(ctx, shard, after, limit)
 }
 
 func (s *planStore) Claim(ctx context.Context, shard int, c plan.Claim) (plan.Claimed, error) {
@@ -165,6 +202,22 @@ func (s *planStore) Renew(
 		return nil, err
 	}
 	return s.Store.Renew(ctx, shard, worker, lease, claims)
+}
+
+// offers are the seats that a tile server at the end of a line offers.
+type offers struct {
+	match.Backend
+	line *Line
+}
+
+func (o *offers) Offer(
+	ctx context.Context, pool string, offer match.Offer, ttl time.Duration,
+) (load match.Load, err error) {
+	err = o.line.call(ctx, intercept.Call{Op: "offer", Write: true}, func(ctx context.Context) error {
+		load, err = o.Backend.Offer(ctx, pool, offer, ttl)
+		return err
+	})
+	return load, err
 }
 
 func (s *planStore) Finish(ctx context.Context, shard int, worker string, ends []plan.End) ([]bool, error) {

@@ -9,6 +9,7 @@ package groupcommit
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -22,12 +23,16 @@ func (e *NotSentError) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *NotSentError) Unwrap() error { return e.Err }
 
+// ErrFull means: as many requests wait as may.
+var ErrFull = errors.New("too many requests wait")
+
 // Queue sends requests one set at a time: while a set is under way, the next one gathers. A request that finds the
 // queue free goes at once, on its caller's goroutine. Otherwise a goroutine sends the sets, and ends when no request
 // waits. It is safe for concurrent use.
 type Queue[R Request[R]] struct {
 	Send         func(ctx context.Context, set []R) // must leave in each request its result
 	Calls, Bytes int                                // bounds of a set
+	Room         int                                // requests that may wait; zero: any number
 
 	mu      sync.Mutex
 	busy    bool
@@ -59,7 +64,8 @@ func (i *Item[R]) Alone(r R) []R {
 }
 
 // Do has a request sent. It returns nil when Send has returned; a *NotSentError when ctx ended before the request was
-// sent; the context's cause when ctx ended with the request under way: it is Send's then, and must not be touched.
+// sent, and of ErrFull when there is no room for it; the context's cause when ctx ended with the request under way: it
+// is Send's then, and must not be touched. Requests are sent in the order in which they came.
 //
 // A caller that leaves does not affect the others. One that is alone on the queue waits on the connection
 // itself, and returns at its context's deadline, not at an earlier cancellation.
@@ -72,6 +78,10 @@ func (l *Queue[R]) Do(ctx context.Context, r R) error {
 		defer l.release()
 		l.Send(ctx, i.Alone(r))
 		return nil
+	}
+	if l.Room > 0 && len(l.waiting) >= l.Room {
+		l.mu.Unlock()
+		return &NotSentError{ErrFull}
 	}
 	i.done = make(chan struct{})
 	i.deadline, _ = ctx.Deadline()

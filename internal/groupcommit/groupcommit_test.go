@@ -154,6 +154,49 @@ func TestLaneLeave(t *testing.T) {
 	})
 }
 
+// TestLaneRoom: what finds no room is refused at once and not sent; one that leaves, and a set that goes, make room.
+func TestLaneRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoad(2, 1000)
+		r.Room = 3
+		refused := func(key string) bool {
+			err := r.Do(t.Context(), named(key, 1))
+			var unsent *NotSentError
+			if errors.As(err, &unsent) {
+				require.ErrorIs(t, err, ErrFull)
+				return true
+			}
+			require.NoError(t, err)
+			return false
+		}
+		var wg sync.WaitGroup
+		send := func(key string) {
+			wg.Go(func() { require.False(t, refused(key), key) })
+			synctest.Wait()
+		}
+		send("a")
+		ctx, leave := context.WithCancel(t.Context())
+		wg.Go(func() { require.ErrorIs(t, r.Do(ctx, named("left", 1)), context.Canceled) })
+		synctest.Wait()
+		send("b")
+		send("c")
+		began := time.Now()
+		require.True(t, refused("no room"))
+		require.Zero(t, time.Since(began))
+		leave()
+		synctest.Wait()
+		send("d")
+		require.True(t, refused("again none"))
+		time.Sleep(1500 * time.Millisecond) // b and c are under way
+		send("e")
+		send("f")
+		require.True(t, refused("none, once more"))
+		wg.Wait()
+		require.Equal(t, [][]string{{"a"}, {"b", "c"}, {"d", "e"}, {"f"}}, r.sets)
+		require.True(t, r.idle())
+	})
+}
+
 // TestLanePatience: a set is given as long as the most patient of its callers has.
 func TestLanePatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

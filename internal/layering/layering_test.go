@@ -28,6 +28,7 @@ var layers = map[string]int{
 	root:         5,
 	"inspect":    6,
 	"metrics":    6,
+	"clients":    6,
 	"examples":   7,
 }
 

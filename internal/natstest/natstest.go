@@ -4,7 +4,6 @@ package natstest
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 )
 
@@ -70,9 +70,9 @@ func newNode(t testing.TB, name string, change func(*server.Options)) *Node {
 func (n *Node) begin(clustered bool) {
 	n.t.Helper()
 	for range 5 {
-		n.options.Port = freePort(n.t)
+		n.options.Port = stacktest.FreePort(n.t)
 		if clustered {
-			n.options.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: freePort(n.t)}
+			n.options.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: stacktest.FreePort(n.t)}
 		}
 		if n.start(patience / 4) {
 			return
@@ -136,19 +136,4 @@ func (n *Node) AwaitPeers(peers int) {
 func (n *Node) Hears(subject string) bool {
 	account := n.server.GlobalAccount()
 	return account != nil && account.SubscriptionInterest(subject)
-}
-
-// freePort returns a port that was free a moment ago, below those that the kernel gives to outgoing connections: none
-// of them can take the port of a node while it restarts.
-func freePort(t testing.TB) int {
-	for range 100 {
-		port := 22001 + rand.IntN(9999)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -45,14 +46,7 @@ func (l *Library) LoadOnAll(ctx context.Context, client redis.UniversalClient, n
 		return failed(err)
 	}
 	return failed(EachMaster(ctx, client, func(ctx context.Context, node *redis.Client) error {
-		info, err := ask(ctx, node)
-		if err != nil {
-			return err
-		}
-		if err := first(n.settings(node.Options().Addr, info)); err != nil {
-			return err
-		}
-		return l.LoadOn(ctx, node)
+		return l.loadIfWell(ctx, node, n)
 	}))
 }
 
@@ -141,13 +135,54 @@ const (
 	askAgainWithin = 5 * time.Second
 )
 
-// Checks is what the servers of a client lacked when they were last asked. The zero value is ready; it is safe for
-// concurrent use.
+// Checks is what the servers of a client lacked when they were last asked, and whether they may be written to. The zero
+// value is ready; it is safe for concurrent use.
 type Checks struct {
+	refused  atomic.Pointer[error]
 	mu       sync.Mutex
 	topology string
 	asked    time.Time
 	found    []error
+}
+
+// Loaded notes how a Load ended, and returns its error. A Load that could not ask a server says nothing new.
+func (c *Checks) Loaded(err error) error {
+	switch {
+	case err == nil:
+		c.refused.Store(nil)
+	case !Unavailable(err):
+		c.refused.Store(&err)
+	}
+	return err
+}
+
+// Refused is why the last Load refused the servers, with what lets calls go on; nil if it did not. A store that they
+// were refused for writes nothing: what is written to a server that forgets is lost later, without a word.
+func (c *Checks) Refused() error {
+	if err := c.refused.Load(); err != nil {
+		return fmt.Errorf("nothing is written to servers that Load refused; mend them, and call Load again: %w", *err)
+	}
+	return nil
+}
+
+// Restore puts the library on a master on which a call has missed it, if Load would.
+func (l *Library) Restore(ctx context.Context, node *redis.Client, n Needs, c *Checks) error {
+	if err := c.Refused(); err != nil {
+		return err
+	}
+	return l.loadIfWell(ctx, node, n)
+}
+
+// loadIfWell puts the library on a master whose settings are as they must be.
+func (l *Library) loadIfWell(ctx context.Context, node *redis.Client, n Needs) error {
+	info, err := ask(ctx, node)
+	if err != nil {
+		return err
+	}
+	if err := first(n.settings(node.Options().Addr, info)); err != nil {
+		return err
+	}
+	return l.LoadOn(ctx, node)
 }
 
 // Check implements fence.Checker: it asks the servers that the client knows by now, if it is time, and puts the library
@@ -207,15 +242,17 @@ func (l *Library) check(ctx context.Context, client redis.UniversalClient, n Nee
 		defer mu.Unlock()
 		found = append(found, errs...)
 	}
-	settings := func(ctx context.Context, node *redis.Client) (answered bool) {
+	settings := func(ctx context.Context, node *redis.Client) (well bool) {
 		info, err := ask(ctx, node)
-		switch {
-		case err == nil:
-			note(append(n.settings(node.Options().Addr, info), n.state(node.Options().Addr, info)...)...)
-		case !Unavailable(err):
-			note(err)
+		if err != nil {
+			if !Unavailable(err) {
+				note(err)
+			}
+			return false
 		}
-		return err == nil
+		wrong := n.settings(node.Options().Addr, info)
+		note(append(wrong, n.state(node.Options().Addr, info)...)...)
+		return len(wrong) == 0
 	}
 	_ = eachReplica(ctx, client, func(ctx context.Context, node *redis.Client) error {
 		settings(ctx, node)

@@ -86,7 +86,7 @@ func Call(ctx context.Context, how, function string, keys []string, args ...any)
 // a certificate that is not trusted, stays.
 func Unavailable(err error) bool {
 	if err == nil || errors.Is(err, fence.ErrFunctions) || errors.Is(err, fence.ErrSetting) ||
-		errors.Is(err, fence.ErrInvalidArgument) {
+		errors.Is(err, fence.ErrInvalidArgument) || errors.Is(err, fence.ErrWorld) || errors.Is(err, fence.ErrCorrupt) {
 		return false
 	}
 	if distrusted(err) {

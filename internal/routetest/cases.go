@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -128,6 +129,31 @@ func malformedAnnouncements(s *scene) {
 		require.ErrorIs(s.t, a.Announce(good, bad), fence.ErrInvalidArgument)
 	}
 	assert.Empty(s.t, a.table.Snapshot(), "all of an announcement, or nothing")
+}
+
+// loadsArrive: what a member has announced last is there, also if that was before it ran; a load that cannot be is
+// refused, and the one before it stands.
+func loadsArrive(s *scene) {
+	early := s.prepare("a:1")
+	require.NoError(s.t, early.AnnounceLoad(route.Load{Tiles: 3, Work: time.Millisecond}))
+	s.run(early)
+	late := s.start("b:1")
+	of := func(p *process, contact string) route.Load {
+		for _, m := range p.Members() {
+			if m.Contact == contact {
+				return m.Load
+			}
+		}
+		return route.Load{Tiles: -1}
+	}
+	for _, now := range []route.Load{{Tiles: 3, Work: time.Millisecond}, {Tiles: 40, Work: 7 * time.Second}, {}} {
+		require.NoError(s.t, early.AnnounceLoad(now))
+		for _, bad := range []route.Load{{Tiles: -1}, {Work: -1}, {Tiles: 1 << 40}, {Work: 1 << 62}} {
+			require.ErrorIs(s.t, early.AnnounceLoad(bad), fence.ErrInvalidArgument)
+		}
+		s.until(func() bool { return of(late, "a:1") == now && of(early, "a:1") == now }, "load %v", now)
+	}
+	require.Zero(s.t, of(late, "b:1"))
 }
 
 func aDeath(s *scene) {

@@ -45,6 +45,7 @@ func Run(t *testing.T, newNetwork func(t *testing.T) Network) {
 		{"the highest epoch wins", theHighestEpochWins},
 		{"tables become equal", tablesBecomeEqual},
 		{"malformed announcements", malformedAnnouncements},
+		{"loads arrive", loadsArrive},
 		{"a death", aDeath},
 		{"a departure", aDeparture},
 		{"another life", anotherLife},

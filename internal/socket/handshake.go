@@ -12,6 +12,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -227,6 +228,32 @@ func DialError(err error, resp *http.Response) error {
 		}
 		err = u.Err
 	}
+}
+
+// RetryAfter is the value of the header of that name: whole seconds.
+func RetryAfter(d time.Duration) string {
+	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+}
+
+// After is how long a server that refuses a handshake wants its client to wait; zero: it does not say.
+func After(resp *http.Response) time.Duration {
+	if resp == nil {
+		return 0
+	}
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, mostAfter)
+}
+
+// mostAfter keeps a client from waiting for ever for a word of its server's.
+const mostAfter = time.Minute
+
+// Refused reports whether the status of a handshake means that it is refused for good: another attempt, with the same
+// credentials, has no better answer.
+func Refused(status int) bool {
+	return status >= 400 && status < 500 && status != http.StatusTooManyRequests
 }
 
 // reason is the first line of a text with which a server refuses a handshake; empty if there is none that can be shown.

@@ -77,10 +77,10 @@ func (g *guests) Apply(_ fence.Tick, events [][]byte) error {
 // land is a world of tile servers without a network.
 type land struct {
 	*testing.T
-	authority *memfence.Authority
+	authority fence.Authority
 	store     *memfence.Store
 	log       *memstream.Log
-	durable   *memcheckpoint.Store
+	durable   checkpoint.Backend
 	list      *share.Memory
 	closed    atomic.Bool // nothing is presented
 	hosts     map[string]*server

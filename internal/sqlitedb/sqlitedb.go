@@ -10,7 +10,7 @@
 // # Guarantees
 //
 // Write runs its step in one immediate transaction: it is applied as a whole or not at all, and no other process
-// writes meanwhile. A file is in write-ahead mode and, unless Options.Relaxed is set, synchronised at every commit.
+// writes meanwhile. A file is in write-ahead mode and synchronised at every commit.
 //
 // # Failures
 //
@@ -53,10 +53,6 @@ const poll = 5 * time.Millisecond
 
 // Options are the settings of a database.
 type Options struct {
-	// Relaxed leaves it to the operating system when a commit reaches the disk (synchronous=NORMAL): the end of the
-	// process loses nothing, a power failure or a crash of the machine may lose the last transactions.
-	Relaxed bool
-
 	// Migrations holds the files migrations/*.sql, each of which brings the tables one step further, in the order
 	// of their names. SQLite keeps in the file how many it has had.
 	Migrations fs.FS
@@ -115,11 +111,7 @@ func (db *DB) prepare(ctx context.Context, o *Options) error {
 	if db.conn, err = db.pool.Conn(work); err != nil {
 		return err
 	}
-	level := "FULL"
-	if o.Relaxed {
-		level = "NORMAL"
-	}
-	settings := fmt.Sprintf("PRAGMA busy_timeout = %d; PRAGMA synchronous = %s", poll.Milliseconds(), level)
+	settings := fmt.Sprintf("PRAGMA busy_timeout = %d; PRAGMA synchronous = FULL", poll.Milliseconds())
 	// Any first look at a file may find it locked, by a process that opens it too or by the last to close it.
 	for _, step := range []func() error{
 		func() error { return db.script(work, settings) },

@@ -122,7 +122,7 @@ type Usage struct {
 	Evicted int   // values removed for want of room
 }
 
-// Limits bound what a Store keeps, as redisviewcache.Limits says.
+// Limits bound what a Store keeps, as redisviewcache.New says.
 type Limits struct {
 	Budget int64         // bytes; a group has a sixteenth of it, and a version a quarter of that at most
 	Grace  time.Duration // how long a superseded version stays

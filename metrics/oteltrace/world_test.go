@@ -35,7 +35,7 @@ func must[T any](v T, err error) T {
 // play runs the servers in this process until a player's actions have come back to a client that watches.
 func (w *world) play(actions ...string) {
 	ctx, stop := context.WithCancel(context.Background())
-	ledger := must(sqliteledger.Open(ctx, ":memory:", nil))
+	ledger := must(sqliteledger.Open(ctx, ":memory:"))
 	defer ledger.Close()
 	store := memfence.New()
 	b := tilefence.Backends{Authority: memfence.NewAuthority(), Store: store, Log: memstream.New(store),

@@ -54,6 +54,7 @@ var figured = []figures{
 	zero[viewcache.Stats](), zero[viewcache.Usage](), zero[fanout.HinterStats](), zero[memfanout.Stats](),
 	zero[natsfanout.Stats](), zero[redisfanout.Stats](), zero[tiered.Stats](), zero[share.Stats]("group"),
 	zero[plan.DeskStats](), zero[plan.WorkerStats](), zero[plan.Depth](), zero[tilehttp.Stats](),
+	zero[gatewayws.Stats](),
 	zero[match.Depth]("queue"), zero[tilehost.Stats](), zero[directory.Stats](),
 	{reflect.TypeFor[hostStats](), func(m *Metrics, v any) error {
 		own(m, "_tilehost", func() hostStats { return v.(hostStats) })

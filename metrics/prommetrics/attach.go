@@ -20,7 +20,7 @@ type Measurable interface {
 	tile.Hooks | tilehost.Hooks | bridge.Hooks | relay.Hooks | viewcache.Hooks | tiered.Hooks | checkpoint.Hooks |
 		admission.Hooks | gatewayws.Hooks | match.Hooks |
 		tilefence.TileServerConfig | tilefence.GatewayServerConfig | tilefence.BridgeServerConfig |
-		tilefence.RelayServerConfig | tilefence.CheckpointServerConfig
+		tilefence.RelayServerConfig | tilefence.CheckpointServerConfig | tilefence.MatchServerConfig
 }
 
 // Attach attaches metrics to hooks; what they call already is still called. A Host.Configure of a tile server that
@@ -47,6 +47,14 @@ func Attach[H Measurable](m *Metrics, hooks *H) {
 		m.clients(h)
 	case *match.Hooks:
 		m.match(h)
+	default:
+		m.attachServer(h)
+	}
+}
+
+// attachServer attaches metrics to the hooks in the configuration of a server.
+func (m *Metrics) attachServer(cfg any) {
+	switch h := cfg.(type) {
 	case *tilefence.TileServerConfig:
 		m.tile(&h.Host.Tile.Hooks)
 		m.host(&h.Host.Hooks)
@@ -59,5 +67,8 @@ func Attach[H Measurable](m *Metrics, hooks *H) {
 		m.relay(&h.Relay.Hooks)
 	case *tilefence.CheckpointServerConfig:
 		m.checkpoint(&h.Checkpoint.Hooks)
+	case *tilefence.MatchServerConfig:
+		m.match(&h.Worker.Hooks)
+		m.match(&h.Supervisor.Hooks)
 	}
 }

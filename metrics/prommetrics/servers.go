@@ -8,12 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tilefence/tilefence"
+	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/plan"
 )
 
 // Servers serves the figures and the health of servers, of their connections, and of their part in groups and gossip.
-// Servers of other types that have Health are asked for it.
+// Servers of other types that have Health are asked for it. Every process with a match server serves the depth of the
+// whole queue: take the greatest of them, not the sum.
 func (m *Metrics) Servers(servers ...tilefence.Server) {
 	for _, s := range servers {
 		switch s := s.(type) {
@@ -21,6 +23,9 @@ func (m *Metrics) Servers(servers ...tilefence.Server) {
 			own(m, "_tilehost", func() hostStats { return readHost(s.Host().Status()) })
 			must(Collect(m, s.Host(), nil))
 			m.parts(func() any { return s.Stats() }, nil)
+			if desk := s.Plans(); desk != nil {
+				must(Collect(m, desk, nil))
+			}
 		case *tilefence.GatewayServer:
 			m.parts(func() any { return s.Stats() }, nil)
 		case *tilefence.BridgeServer:
@@ -29,6 +34,10 @@ func (m *Metrics) Servers(servers ...tilefence.Server) {
 			must(Collect(m, s.Relay(), nil))
 		case *tilefence.CheckpointServer:
 			m.parts(func() any { return s.Stats() }, prometheus.Labels{"group": "checkpoint"})
+		case *tilefence.PlanServer:
+			m.parts(func() any { return s.Stats() }, nil)
+		case *tilefence.MatchServer:
+			m.queues(s.Lobby())
 		}
 		if h, ok := s.(tilefence.Healthy); ok {
 			own(m, "", func() healthStats { return readHealth(h.Health()) })
@@ -86,6 +95,14 @@ func (m *Metrics) Plan(store plan.Store) {
 	}, nil))
 }
 
+// queues serves the depth of a lobby's queues.
+func (m *Metrics) queues(l *match.Lobby) {
+	for _, q := range l.Queues() {
+		must(Read(m, func(ctx context.Context) (match.Depth, error) { return l.Depth(ctx, q) },
+			prometheus.Labels{"queue": q}))
+	}
+}
+
 // hostStats are the figures of a host's tiles together.
 type hostStats struct {
 	Tiles       states
@@ -101,6 +118,7 @@ type hostStats struct {
 	UnderWayFor time.Duration // how long the oldest of them has been under way, in ticks' time
 	Parked      int           // entities that came back, and with which the rules fail
 	Closed      int           // tiles with a closed border: a tile that something is under way to does not answer
+	StaleSights int           // rims of other tiles that the rules look at, and that are not fresh
 	Silent      time.Duration // the longest that the owner of a followed tile has not been heard of
 }
 
@@ -129,6 +147,7 @@ func readHost(all []tile.Status) (s hostStats) {
 			s.Dilated++
 		}
 		s.UnderWay, s.Parked = s.UnderWay+t.Border.UnderWay, s.Parked+t.Border.Parked
+		s.StaleSights += t.StaleSights
 		if s.UnderWayFor = max(s.UnderWayFor, t.Border.For); !t.Border.Closed.IsZero() {
 			s.Closed++
 		}
@@ -147,13 +166,15 @@ func readHost(all []tile.Status) (s hostStats) {
 type healthStats struct{ Problems planes }
 
 // planes counts what keeps servers from their work, as ReadyHandler says it, by plane.
-type planes struct{ Ticks, TakeOvers, Rules, Intents, Delivery, Views, Checkpoints, Transfers, Settings int }
+type planes struct {
+	Ticks, TakeOvers, Rules, Intents, Delivery, Views, Players, Checkpoints, Transfers, Matches, Plans, Settings int
+}
 
 func readHealth(all []tilefence.Problem) (s healthStats) {
 	p := &s.Problems
 	of := map[string]*int{"ticks": &p.Ticks, "take-overs": &p.TakeOvers, "rules": &p.Rules, "intents": &p.Intents,
-		"delivery": &p.Delivery, "views": &p.Views, "checkpoints": &p.Checkpoints,
-		"transfers": &p.Transfers, "settings": &p.Settings}
+		"delivery": &p.Delivery, "views": &p.Views, "players": &p.Players, "checkpoints": &p.Checkpoints,
+		"transfers": &p.Transfers, "matches": &p.Matches, "plans": &p.Plans, "settings": &p.Settings}
 	for _, problem := range all {
 		if count := of[problem.Plane]; count != nil {
 			*count++

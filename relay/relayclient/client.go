@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/http"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +54,7 @@ type Client struct {
 	renewal  *time.Timer // gives the connection a new token; nil: the session does not expire
 	renewals sync.WaitGroup
 	changed  int // how often in a row a handshake was out of date when it ended; used by connect alone
+	failures int // connections in a row that were not made, or brought nothing; used by the reader alone
 
 	stats struct {
 		connects, bytes, syncs, frames, gaps, repaired, resyncs, duplicates, corrupt, stale atomic.Uint64
@@ -318,19 +319,26 @@ func (c *Client) finish(err error) {
 
 // redial connects again, as often as it takes, and asks for the tiles subscribed from where they stand.
 func (c *Client) redial() (*connection, error) {
-	for failures := 1; ; failures++ {
-		if !wait.For(c.ctx, wait.Backoff(c.cfg.BackoffMin, c.cfg.BackoffMax, failures)) {
+	var after time.Duration // as the relay asked
+	for {
+		c.failures++
+		pause := wait.Backoff(c.cfg.BackoffMin, c.cfg.BackoffMax, c.failures)
+		if after > 0 { // and not all at once
+			pause = max(pause, after+rand.N(after/2+1))
+		}
+		if !wait.For(c.ctx, pause) {
 			return nil, ErrClosed
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
-		conn, status, err := c.connect(ctx)
+		conn, said, err := c.connect(ctx)
 		cancel()
 		if err == nil {
 			return conn, nil
 		}
-		if status >= 400 && status < 500 && status != http.StatusTooManyRequests {
+		if socket.Refused(said.status) {
 			return nil, err
 		}
+		after = said.after
 		c.cfg.Logger.Debug("reconnect failed", "url", socket.Redact(c.url), "error", err)
 	}
 }
@@ -339,8 +347,8 @@ func (c *Client) redial() (*connection, error) {
 var errChanged = errors.New("what is subscribed has changed during the handshake")
 
 // connect makes a connection that subscribes to everything: with its handshake, as far as that has room, and then by
-// messages. status is the relay's answer to the handshake; zero: there was none.
-func (c *Client) connect(ctx context.Context) (conn *connection, status int, err error) {
+// messages. said is the relay's answer to the handshake.
+func (c *Client) connect(ctx context.Context) (conn *connection, said response, err error) {
 	c.mu.Lock()
 	asks, requests := c.everything(), c.requests
 	c.mu.Unlock()
@@ -348,19 +356,19 @@ func (c *Client) connect(ctx context.Context) (conn *connection, status int, err
 	if len(asks) > 0 && c.changed < 2 { // else it names nothing, and cannot be out of date
 		first = asks[0].GetSubscribe()
 	}
-	if conn, status, err = dial(ctx, c.url, first, &c.cfg); err != nil {
-		return nil, status, err
+	if conn, said, err = dial(ctx, c.url, first, &c.cfg); err != nil {
+		return nil, said, err
 	}
 	if err := c.resume(conn, asks, requests); err != nil {
 		conn.end()
 		if errors.Is(err, errChanged) {
 			c.changed++
 		}
-		return nil, status, err
+		return nil, said, err
 	}
 	c.changed = 0
 	c.stats.connects.Add(1)
-	return conn, status, nil
+	return conn, said, nil
 }
 
 // everything makes the messages that ask for all tiles. The mutex is held.
@@ -407,6 +415,7 @@ func (c *Client) serve(conn *connection) error {
 		if c.ctx.Err() != nil {
 			return ErrClosed
 		}
+		c.failures = 0
 		c.stats.bytes.Add(uint64(n))
 		c.receive(conn, m)
 	}

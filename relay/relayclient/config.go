@@ -17,7 +17,8 @@ const (
 	writeTimeout = 5 * time.Second  // of one message to the relay
 	firstDial    = 30 * time.Second // of Dial, if its context allows as much
 	dialTimeout  = 10 * time.Second // of one attempt to connect again
-	idleTimeout  = time.Minute      // of silence, until the relay has said how long it is silent at most
+	firstTimeout = 30 * time.Second // of silence at the beginning of a connection
+	idleTimeout  = time.Minute      // of silence after that, until the relay has said how long it is silent at most
 	longestIdle  = 10 * time.Minute // of silence, whatever a relay says
 	maxMessage   = 64 << 20         // bytes of one message from the relay; a larger one ends the connection
 )
@@ -70,10 +71,11 @@ type Config struct {
 	JSON       bool         // speak the JSON encoding, for debugging
 	Compress   bool         // offer compression: large messages take fewer bytes, and more time
 
-	// Reconnect connects again whenever the connection is lost, at a random moment between BackoffMin/2
-	// and BackoffMin at first, twice as late after each failure, at most BackoffMax. It gives up when the
-	// relay refuses the handshake with a status of 400 to 499, except 429, or closed because the client broke the
-	// protocol. Defaults 250 ms and 15 s.
+	// Reconnect connects again whenever the connection is lost, at a random moment between BackoffMin/2 and BackoffMin
+	// at first, twice as late after each failure, at most BackoffMax; later if the relay refuses the handshake with a
+	// Retry-After. A connection that ends before its first message has failed. The client gives up when the relay
+	// refuses the handshake with a status of 400 to 499, except 429, or closed because the client broke the protocol.
+	// Defaults 250 ms and 15 s.
 	Reconnect  bool
 	BackoffMin time.Duration
 	BackoffMax time.Duration

@@ -39,7 +39,7 @@ type silence struct {
 }
 
 func (s *silence) watch(cut func()) {
-	s.limit = idleTimeout
+	s.limit = firstTimeout
 	s.timer = time.AfterFunc(s.limit, func() {
 		s.passed.Store(true)
 		cut()
@@ -56,11 +56,10 @@ func (s *silence) expect(interval time.Duration) {
 	}
 }
 
-// dial makes a connection, and names a subscription in the handshake; nil: none. status is the relay's answer to the
-// handshake; zero: there was none.
+// dial makes a connection, and names a subscription in the handshake; nil: none. said is the relay's answer to it.
 func dial(
 	ctx context.Context, url string, first *relaypb.Subscribe, cfg *Config,
-) (c *connection, status int, err error) {
+) (c *connection, said response, err error) {
 	c = &connection{shown: socket.Redact(url), cfg: cfg, encoding: cfg.encoding()}
 	compression := websocket.CompressionDisabled
 	if cfg.Compress {
@@ -70,7 +69,7 @@ func dial(
 	if cfg.Token != nil {
 		token, err := cfg.Token(ctx)
 		if err != nil {
-			return nil, 0, fmt.Errorf("relay %s: token: %w", c.shown, err)
+			return nil, response{}, fmt.Errorf("relay %s: token: %w", c.shown, err)
 		}
 		header = session.WithToken(header, token)
 	}
@@ -89,19 +88,25 @@ func dial(
 		},
 	})
 	if resp != nil {
-		status = resp.StatusCode
+		said = response{status: resp.StatusCode, after: socket.After(resp)}
 	}
 	if err != nil {
-		return nil, status, fmt.Errorf("relay %s: %w", c.shown, socket.DialError(err, resp))
+		return nil, said, fmt.Errorf("relay %s: %w", c.shown, socket.DialError(err, resp))
 	}
 	if got := conn.Subprotocol(); got != c.encoding.Subprotocol() {
 		_ = conn.CloseNow()
-		return nil, status, fmt.Errorf("relay %s: speaks %q, not %q", c.shown, got, c.encoding.Subprotocol())
+		return nil, said, fmt.Errorf("relay %s: speaks %q, not %q", c.shown, got, c.encoding.Subprotocol())
 	}
 	conn.SetReadLimit(maxMessage)
 	c.Conn, c.subscribed = conn, full != url && resp.Header.Get(relaypb.SubscribedHeader) == "1"
 	c.watch(func() { _ = conn.CloseNow() })
-	return c, status, nil
+	return c, said, nil
+}
+
+// response is how a relay answers a handshake; the zero value: not at all.
+type response struct {
+	status int
+	after  time.Duration // the relay asks to come back no sooner; zero: it does not
 }
 
 // read reads the next message into m and returns its length.
@@ -124,6 +129,9 @@ func (c *connection) read(m *relaypb.ServerMessage) (n int, err error) {
 	c.buf.Reset()
 	if _, err = c.buf.ReadFrom(&pieces{r, c}); err != nil {
 		return 0, err
+	}
+	if c.limit == firstTimeout {
+		c.limit = idleTimeout
 	}
 	if err = c.encoding.Decode(c.buf.Bytes(), m); err != nil {
 		_ = c.Close(websocket.StatusUnsupportedData, "message cannot be read")

@@ -19,9 +19,10 @@ import (
 //
 // V is what the game draws of an entity, and is kept while it is in flight: usually a pointer to what the folds change.
 type Crossings[V any] struct {
-	// Join and Quit begin and end the watching of a tile for the player: as a rule Client.Subscribe and
-	// Client.Unsubscribe. Crossed, Enter and Leave call them, one at a time; they must not call those. Nil does
-	// nothing. Set them before the first call.
+	// Join and Quit begin and end the watching of a whole tile for the player: as a rule Client.Watch without areas,
+	// and Client.Unsubscribe. Of a tile that is also watched in part (Watch), Quit goes back to that part: Client.Watch
+	// with its areas, and Restore. Crossed, Enter and Leave call them, one at a time; they must not call those. Nil
+	// does nothing. Set them before the first call.
 	Join, Quit func(fence.TileID)
 
 	following sync.Mutex // held while Join and Quit run, so that they come in the order of what has happened
@@ -29,8 +30,15 @@ type Crossings[V any] struct {
 	mu       sync.Mutex
 	player   string
 	entities map[string]*stay[V]
-	watched  map[fence.TileID]bool // true: because the player is there, or goes there
-	hidden   []string              // of the entities that are not drawn, the oldest first, some of them twice
+	watched  map[fence.TileID]watching
+	hidden   []string // of the entities that are not drawn, the oldest first, some of them twice
+}
+
+// watching is why a tile is watched.
+type watching struct {
+	player bool // it is there, or goes there
+	other  bool
+	part   bool // for the other reason, only some areas
 }
 
 // Sighting is how an entity is drawn.
@@ -64,18 +72,21 @@ func (c *Crossings[V]) Follow(entity string) {
 	c.mu.Unlock()
 }
 
-// Watch notes that the client watches a tile, other than as the player's.
-func (c *Crossings[V]) Watch(id fence.TileID) {
+// Watch notes that the client watches a tile, other than as the player's: the whole of it or, with areas, a part, such
+// as the rim of a neighbour. The game asks the client for the same (Client.Watch). A tile that is watched in part is
+// joined when the player goes there, since it may arrive out of sight. Restore hides what goes out of sight inside a
+// tile.
+func (c *Crossings[V]) Watch(id fence.TileID, areas ...fence.Area) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watch(id, false)
+	c.watch(id, watching{c.watched[id].player, true, len(areas) > 0})
 }
 
-func (c *Crossings[V]) watch(id fence.TileID, player bool) {
+func (c *Crossings[V]) watch(id fence.TileID, w watching) {
 	if c.watched == nil {
-		c.watched, c.entities = map[fence.TileID]bool{}, map[string]*stay[V]{}
+		c.watched, c.entities = map[fence.TileID]watching{}, map[string]*stay[V]{}
 	}
-	c.watched[id] = player
+	c.watched[id] = w
 }
 
 // Unwatch notes that the client watches a tile no more: nothing that is there, or flies there, is drawn.
@@ -106,12 +117,13 @@ func (c *Crossings[V]) Crossed(to fence.TileID) {
 	c.following.Lock()
 	defer c.following.Unlock()
 	c.mu.Lock()
-	_, watched := c.watched[to]
-	if !watched {
-		c.watch(to, true)
+	w := c.watched[to]
+	whole := w.player || w.other && !w.part
+	if !whole {
+		c.watch(to, watching{true, w.other, w.part})
 	}
 	c.mu.Unlock()
-	if !watched && c.Join != nil {
+	if !whole && c.Join != nil {
 		c.Join(to)
 	}
 }
@@ -125,10 +137,17 @@ func (c *Crossings[V]) Enter(id fence.TileID, entity string, hop uint64, v V) bo
 	drawn := c.enter(id, entity, hop, v)
 	var quit []fence.TileID
 	if drawn && c.isPlayer(entity) {
-		for other, player := range c.watched {
-			if player && other != id {
-				quit = append(quit, other)
+		for other, w := range c.watched {
+			if !w.player || other == id {
+				continue
+			}
+			if w.other {
+				c.watched[other] = watching{false, true, w.part}
+			} else {
 				c.unwatch(other)
+			}
+			if w.part || !w.other {
+				quit = append(quit, other)
 			}
 		}
 	}

@@ -30,7 +30,8 @@
 // client connects again with random, growing delays and names the positions it holds, so that it is sent
 // what it missed; if the relay has that no more, or it is another relay, Config.Sync is called again. A
 // connection on which neither a message nor a ping comes counts as lost (ErrSilent) after two and a half of the
-// intervals that the relay names in its Heartbeats: 25 s by default, one minute before the first.
+// intervals that the relay names in its Heartbeats: 25 s by default, one minute before the first, and 30 s before the
+// first message.
 //
 // # Concurrency
 //

@@ -18,7 +18,7 @@
 
 import * as wire from "./messages.js";
 
-export { WireError, parts } from "./messages.js";
+export { Reader, WireError, parts } from "./messages.js";
 
 /** The WebSocket subprotocol: the relay's messages as JSON. */
 export const subprotocol = "tilefence.view.v1.json";
@@ -33,6 +33,7 @@ const forgetAfter = 30000; // ms for which relays must say that the store does n
 const openTimeout = 20000; // ms for a token, and as many for a handshake
 const firstTimeout = 30000; // ms until the first message of a connection
 const longestLimit = 600000; // ms of silence, whatever a relay says and however slow the line is
+const refused = 1008; // the status with which the game turns a player away
 const longestTimer = 2 ** 31 - 1; // ms; a longer timer fires at once
 const staleAsks = 3; // questions to a relay that is behind until another connection is tried
 
@@ -65,7 +66,7 @@ class SocketLine {
     const s = this.socket = new WebSocket(url, protocols);
     s.onopen = () => this.client.opened();
     s.onmessage = ({ data }) => { if (typeof data === "string") this.client.message(data, Date.now()); };
-    s.onclose = ({ reason }) => this.client.closed(reason);
+    s.onclose = ({ reason, code }) => this.client.closed(reason, code);
   }
 
   send(text) { if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(text); }
@@ -88,7 +89,7 @@ class SocketLine {
  *                                    arrived is ms since 1970, 0 within a Sync. See events
  *   moved(tile, position, before)    after each of the two
  *   owner(tile, epoch, contact)      who owns it, as far as the relay knows
- *   link(state, text)                about the connection: "wait", "live" or "lost"
+ *   link(state, text)                about the connection: "wait", "live", "lost", or "ended": the player is refused
  *   trouble(text, code)              what the relay could not do
  *   token()                          the player's token, or a promise of it, for each connection and before the session
  *                                    expires. It is of the characters of base64url and dots
@@ -98,7 +99,7 @@ class SocketLine {
 export class Client {
   /**
    * tiles are those to begin with, as for join. A line has connect(url, protocols), send(text) and close(), and calls opened(),
-   * message(text, at) and closed(reason) of the client: another thread's socket, or a test's. Default: a WebSocket.
+   * message(text, at) and closed(reason, code) of the client: another thread's socket, or a test's. Default: a WebSocket.
    */
   constructor(url, tiles, calls, line) {
     this.line = line ?? new SocketLine(this);
@@ -228,14 +229,14 @@ export class Client {
 
   /**
    * Hears of a tile from now on, from scratch, with all of its areas. It may be called at any time. tile is the name of
-   * one, hexadecimal, or {id, areas} with the numbers of all its areas if it has some. Of a tile that is joined already
-   * nothing changes.
+   * one, hexadecimal, or {id, areas, watch} with the numbers of all its areas if it has some, and those to begin with if
+   * it is not to be all. Of a tile that is joined already nothing changes.
    */
   join(tile) {
-    const { id, areas } = typeof tile === "string" ? { id: tile, areas: [0] } : tile, known = this.tiles.get(id);
+    const { id, areas, watch } = typeof tile === "string" ? { id: tile, areas: [0] } : tile, known = this.tiles.get(id);
     if (known && !known.left) return;
     const t = {
-      id, every: areas, areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
+      id, every: areas, areas: watch ?? areas, added: [], held: [], left: false, // the tile's areas; those watched, added since, here
       at: wire.beginning, floor: known?.floor ?? 0, synced: false, broken: false, asked: never, stale: 0,
     };
     this.tiles.set(id, t);
@@ -251,9 +252,16 @@ export class Client {
     if (this.open) this.#send({ unsubscribe: { tiles: [id] } });
   }
 
-  /** Of a line: the connection is lost. The client connects again after a while, longer after each failure. */
-  closed(reason) {
+  /**
+   * Of a line: the connection is lost, with the status of the WebSocket. The client connects again after a while, longer
+   * after each failure, but not if the player is refused.
+   */
+  closed(reason, code) {
     if (this.ended || this.retry !== undefined) return; // it connects again already
+    if (code === refused) {
+      this.close();
+      return this.calls.link("ended", reason || "refused");
+    }
     this.open = false;
     clearTimeout(this.renewal);
     const cap = Math.min(backoff.max, backoff.min * 2 ** this.failures++);

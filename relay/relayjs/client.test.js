@@ -240,6 +240,11 @@ test("a callback that cannot read its bytes has the tile sent anew", (t) => {
   assert.equal(client.counts.repairs, 1);
 });
 
+test("a tile is joined in part", (t) => {
+  const { last } = begin(t, [{ id, areas: [0, 1, 2], watch: [0, 1] }]);
+  assert.deepEqual(last(), { subscribe: { tiles: [], held: [{ tile: id, areas: [0, 1], position: at(0, 0), epochFloor: "0" }] } });
+});
+
 test("areas are opened at the position held", (t) => {
   const { client, hear, seen, last } = begin(t, [{ id, areas: [0, 1, 2] }]);
   client.watch(id, [1]);

@@ -15,10 +15,13 @@ const mostHidden = 4096; // entities that are remembered although they are not d
 export class Crossings {
   #player = "";
   #entities = new Map(); // name → {tile, to, hop, value, left, unseen, ended}
-  #watched = new Map(); // tile → whether it is because the player is there, or goes there
+  #watched = new Map(); // tile → {player: it is there, or goes there; other: another reason; part: for that, some areas}
   #hidden = []; // names, the oldest first, some of them twice
 
-  /** join and quit begin and end the watching of a tile for the player. */
+  /**
+   * join and quit begin and end the watching of a whole tile for the player. Of a tile that is also watched in part, quit
+   * goes back to that part.
+   */
   constructor({ join, quit } = {}) {
     this.join = join;
     this.quit = quit;
@@ -27,8 +30,14 @@ export class Crossings {
   /** Makes an entity the player's: it is drawn in flight wherever it goes, and the tiles where it is are watched. */
   follow(entity) { this.#player = entity; }
 
-  /** The page watches a tile, other than as the player's. */
-  watch(tile) { this.#watched.set(tile, false); }
+  /**
+   * The page watches a tile, other than as the player's: the whole of it or, with areas, a part, as the rim of a
+   * neighbour. It is joined when the player goes there, since it may arrive out of sight. Of what goes out of sight inside
+   * a tile, the page takes care by restore.
+   */
+  watch(tile, ...areas) {
+    this.#watched.set(tile, { player: !!this.#watched.get(tile)?.player, other: true, part: areas.length > 0 });
+  }
 
   /** The page watches a tile no more: nothing that is there, or flies there, is drawn. */
   unwatch(tile) {
@@ -44,8 +53,9 @@ export class Crossings {
 
   /** Joins the tile that the player goes to, as an answer of the gateway says, and the one where it begins. */
   crossed(to) {
-    if (this.#watched.has(to)) return;
-    this.#watched.set(to, true);
+    const w = this.#watched.get(to);
+    if (w?.player || w && !w.part) return;
+    this.#watched.set(to, { ...w, player: true });
     this.join?.(to);
   }
 
@@ -60,10 +70,11 @@ export class Crossings {
     if (s && s.hop >= hop && !again) return false;
     this.#entities.set(entity, { tile, to: undefined, hop, value, left: 0, unseen: false, ended: false });
     if (!this.#isPlayer(entity)) return true;
-    for (const [other, player] of [...this.#watched]) {
-      if (!player || other === tile) continue;
-      this.unwatch(other);
-      this.quit?.(other);
+    for (const [other, w] of [...this.#watched]) {
+      if (!w.player || other === tile) continue;
+      if (w.other) w.player = false;
+      else this.unwatch(other);
+      if (w.part || !w.other) this.quit?.(other);
     }
     return true;
   }

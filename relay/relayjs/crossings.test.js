@@ -63,6 +63,25 @@ test("a player is followed", () => {
   assert.equal(c.enter("a", "bob", 0, "ship"), false, "it is not watched any more");
 });
 
+test("a tile that is watched in part is joined for the player", () => {
+  const did = [];
+  const c = new Crossings({ join: (tile) => did.push(`join ${tile}`), quit: (tile) => did.push(`quit ${tile}`) });
+  c.follow("ann");
+  c.crossed("a");
+  c.watch("b", 1, 2); // its rim
+  c.watch("z");
+  c.enter("a", "ann", 0, "ship");
+  c.enter("b", "bob", 0, "ship");
+  c.leave("a", "ann", 0, "b");
+  c.watch("a", 3);
+  assert.equal(c.enter("b", "ann", 1, "ship"), true);
+  assert.equal(c.enter("a", "eve", 0, "ship"), true, "it is still watched in part");
+  c.leave("b", "ann", 1, "z");
+  assert.equal(c.enter("z", "ann", 2, "ship"), true);
+  assert.deepEqual(did, ["join a", "join b", "quit a", "quit b"], "z is watched in whole");
+  assert.deepEqual([...c.all()].map(([name]) => name).sort(), ["ann", "bob", "eve"]);
+});
+
 test("what is not in sight is not drawn", () => {
   const c = new Crossings(), drawn = () => [...c.all()].map(([name]) => name).sort();
   c.watch("a");

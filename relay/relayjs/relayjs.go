@@ -1,5 +1,5 @@
-// Package relayjs is the browser's client of relays: ES modules without dependencies, laid out as an npm package, and
-// embedded here so that a Go server can serve them to its page.
+// Package relayjs is the browser's client of relays and gateways: ES modules without dependencies, laid out as an npm
+// package, and embedded here so that a Go server can serve them to its page.
 //
 //	mux.Handle("/relay/", http.StripPrefix("/relay/", http.FileServerFS(relayjs.Files)))
 //
@@ -24,17 +24,20 @@
 // carries the chain, and the relay is trusted to send what it read. The states of a tile: not synced, synced, broken
 // (a Resync is under way), waiting (the relay is behind).
 //
+// Gateway, of gateway.js, sends a player's intents: it sends an action again, under its ID, after a lost connection and
+// after an error that is retryable, and a movement once.
+//
 // # Testing
 //
-// client.test.js runs under node's own test runner, and a test with the build tag browser runs the client in Chromium
-// against a relay that is restarted.
+// The conformance kit (clients/conformance) plays a relay and a gateway to both. client.test.js runs under node's own
+// test runner, and a test with the build tag browser runs the client in Chromium against a relay that is restarted.
 package relayjs
 
 import "embed"
 
 // Files are client.js and messages.js, which client.js imports from beside itself, crossings.js, which puts the views
-// of several tiles together so that what crosses is drawn once, silence.js, which closes a WebSocket of any kind on
-// which nothing comes, and package.json.
+// of several tiles together so that what crosses is drawn once, gateway.js, which sends intents, silence.js, which
+// closes a WebSocket of any kind on which nothing comes, and package.json.
 //
-//go:embed client.js crossings.js messages.js silence.js package.json
+//go:embed client.js crossings.js gateway.js messages.js silence.js package.json
 var Files embed.FS

@@ -2,7 +2,7 @@
 // joins: a tile's snapshot and tail. One relay reads, the others are given the result, so that a storm of joins does
 // not reach the servers that commits wait for.
 //
-//	store, err := redisviewcache.New(client, fence.World{}, nil) // a Redis of their own; NewMemory within one process
+//	store, err := redisviewcache.New(client, fence.World{}, 0) // a Redis of their own; NewMemory within one process
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, relay.Public, &relay.Config{Views: views})
 //
@@ -36,13 +36,13 @@
 //   - No time decides what is right. The lease, the grace and Config.Fresh decide who reads, and when.
 //   - The cache may be flushed, evicted, restored, restarted or cut off at any moment. Joins are then slower: by
 //     Config.Timeout for those under way, and for one read a second while it lasts; by a second if a rebuilder dies.
-//   - The values take no more than redisviewcache.Limits.Budget, and the store evicts by itself: superseded versions
-//     first, then tiles that were not used for long.
+//   - The values take no more than the budget of redisviewcache.New, and the store evicts by itself: superseded
+//     versions first, then tiles that were not used for long.
 //
 // Within the budget, a tile takes its newest version and the tails that superseded ones had, one for each
-// Config.Fresh of Limits.Grace at most. A tile that is read and changes every second thus keeps 60 tails: with
+// Config.Fresh of the last 60 s at most. A tile that is read and changes every second thus keeps 60 tails: with
 // snapshots of 64 KiB and two batches of 200 bytes a second, Redis has 13 times one copy of each view
-// (TestMemoryIsWhatIsSaid). A shorter Grace takes less.
+// (TestMemoryIsWhatIsSaid).
 //
 // It does not promise that a view is the newest, or that a log is read only once: after a flush, with the lock of a
 // process that was paused, or if the store does not work, more than one relay reads. A relay completes a view with the

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
@@ -24,11 +23,11 @@ import (
 //
 // It delays no commit: Hint neither waits nor does I/O, one publish at most is under way, and the tiles
 // that wait for it are a bounded set. A group of tiles whose publish failed is left alone for a second, its hints
-// being dropped, so that a node that hangs delays those of the others by one HinterConfig.Timeout a second at most.
+// being dropped, so that a node that hangs delays those of the others by 100 ms a second at most.
 // All methods are safe for concurrent use.
 type Hinter struct {
 	pub HintPublisher
-	cfg HinterConfig
+	log *slog.Logger
 
 	ran     atomic.Bool
 	wake    chan struct{} // signals Run that there is something to flush
@@ -36,6 +35,8 @@ type Hinter struct {
 	groups  [HintGroups]hintGroup
 
 	sent, failed, flushes atomic.Uint64
+
+	tuning tuning
 }
 
 // hintGroup is the tiles of one group that wait for the next flush. Each has a lock of its own: Hint is
@@ -53,20 +54,10 @@ type hintGroup struct {
 // hintPause is how long a group whose publish failed is left alone.
 const hintPause = time.Second
 
-// HinterConfig holds the optional settings of a Hinter. In every field zero means the default; none may be
-// negative.
-type HinterConfig struct {
-	// Timeout bounds one publish. Default 100 ms.
-	Timeout time.Duration
-
-	// Logger receives failures, one line a failed publish. Nil discards.
-	Logger *slog.Logger
-
-	tuning tuning
-}
-
-// tuning are settings that only tests change.
+// tuning holds what only tests change.
 type tuning struct {
+	Timeout time.Duration // of one publish
+
 	// Every is the shortest time between two flushes, and so about the longest a hint waits while
 	// publishing is quick.
 	Every time.Duration
@@ -86,17 +77,14 @@ type HinterStats struct {
 	Waiting   int    // tiles that wait now
 }
 
-// NewHinter returns a Hinter that sends through pub. It does no I/O. A nil cfg means all defaults. A
-// *fence.ArgumentError names what is missing or out of range.
-func NewHinter(pub HintPublisher, cfg *HinterConfig) (*Hinter, error) {
+// NewHinter returns a Hinter that sends through pub. It does no I/O. The logger receives failures, one line a failed
+// publish; nil discards. A *fence.ArgumentError says that pub is missing.
+func NewHinter(pub HintPublisher, log *slog.Logger) (*Hinter, error) {
 	if pub == nil {
 		return nil, &fence.ArgumentError{Field: "pub", Value: "nil", Want: "a fanout.HintPublisher"}
 	}
-	c, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	h := &Hinter{pub: pub, cfg: c, wake: make(chan struct{}, 1)}
+	h := &Hinter{pub: pub, log: cmp.Or(log, slog.New(slog.DiscardHandler)), wake: make(chan struct{}, 1),
+		tuning: tuning{Timeout: 100 * time.Millisecond, Every: time.Millisecond, MaxTiles: 1 << 16}}
 	for i := range h.groups {
 		h.groups[i].tiles = map[fence.TileID]struct{}{}
 	}
@@ -118,7 +106,7 @@ func (h *Hinter) Hint(tile fence.TileID) {
 		g.mu.Unlock()
 		return
 	}
-	if h.waiting.Add(1) > int64(h.cfg.tuning.MaxTiles) {
+	if h.waiting.Add(1) > int64(h.tuning.MaxTiles) {
 		h.waiting.Add(-1)
 		g.dropped++
 		g.mu.Unlock()
@@ -131,7 +119,7 @@ func (h *Hinter) Hint(tile fence.TileID) {
 }
 
 // Run publishes what is hinted until ctx ends, then once more what still waits, and returns nil, within
-// one HinterConfig.Timeout. The only error is fence.ErrAlreadyRun.
+// 100 ms. The only error is fence.ErrAlreadyRun.
 func (h *Hinter) Run(ctx context.Context) error {
 	if h.ran.Swap(true) {
 		return fmt.Errorf("hinter: %w", fence.ErrAlreadyRun)
@@ -153,7 +141,7 @@ func (h *Hinter) Run(ctx context.Context) error {
 		if last {
 			return nil
 		}
-		timer.Reset(h.cfg.tuning.Every)
+		timer.Reset(h.tuning.Every)
 	}
 }
 
@@ -163,7 +151,7 @@ func (h *Hinter) flush(ctx context.Context, tiles []fence.TileID) []fence.TileID
 	if len(tiles) == 0 {
 		return tiles
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, h.tuning.Timeout)
 	err := h.pub.PublishHints(ctx, tiles)
 	cancel()
 	h.flushes.Add(1)
@@ -182,7 +170,7 @@ func (h *Hinter) flush(ctx context.Context, tiles []fence.TileID) []fence.TileID
 	}
 	h.failed.Add(uint64(failed))
 	h.sent.Add(uint64(len(tiles) - failed))
-	h.cfg.Logger.Warn("wake hints not published; readers poll", "hints", failed, "error", err)
+	h.log.Warn("wake hints not published; readers poll", "hints", failed, "error", err)
 	return tiles
 }
 
@@ -218,14 +206,4 @@ func (h *Hinter) Stats() HinterStats {
 		g.mu.Unlock()
 	}
 	return s
-}
-
-func (c *HinterConfig) withDefaults() (HinterConfig, error) {
-	out := setting.Of(c)
-	var s setting.Check
-	out.tuning.Every = cmp.Or(out.tuning.Every, time.Millisecond)
-	s.Duration("Timeout", &out.Timeout, 100*time.Millisecond)
-	out.tuning.MaxTiles = cmp.Or(out.tuning.MaxTiles, 1<<16)
-	out.Logger = cmp.Or(out.Logger, slog.New(slog.DiscardHandler))
-	return out, s.Err
 }

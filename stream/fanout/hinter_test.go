@@ -71,9 +71,10 @@ func (r *recorder) tiles() (all []fence.TileID) {
 }
 
 // running starts a Hinter in the bubble; the function stops it.
-func running(t *testing.T, pub fanout.HintPublisher, cfg *fanout.HinterConfig) (*fanout.Hinter, func()) {
-	h, err := fanout.NewHinter(pub, cfg)
+func running(t *testing.T, pub fanout.HintPublisher, tuning fanout.Tuning) (*fanout.Hinter, func()) {
+	h, err := fanout.NewHinter(pub, nil)
 	require.NoError(t, err)
+	h.Tune(tuning)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
@@ -97,7 +98,7 @@ func tileOfGroup(g int) fence.TileID {
 func TestHinterFlushesAtOnceThenTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
-		h, stop := running(t, r, nil)
+		h, stop := running(t, r, fanout.Tuning{})
 		began := time.Now()
 		h.Hint(1)
 		synctest.Wait()
@@ -132,7 +133,7 @@ func TestHinterFlushesAtOnceThenTogether(t *testing.T) {
 func TestHinterWhileFanoutHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{hang: func(fence.TileID) bool { return true }}
-		h, stop := running(t, r, fanout.HinterConfig{Timeout: time.Minute}.With(fanout.Tuning{MaxTiles: 50}))
+		h, stop := running(t, r, fanout.Tuning{Timeout: time.Minute, MaxTiles: 50})
 		began := time.Now()
 		h.Hint(1)
 		synctest.Wait()
@@ -162,7 +163,7 @@ func TestHinterLeavesAHungNodeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad, good := tileOfGroup(3), tileOfGroup(4)
 		r := &recorder{hang: func(t fence.TileID) bool { return fanout.HintGroupOf(t) == 3 }}
-		h, stop := running(t, r, nil)
+		h, stop := running(t, r, fanout.Tuning{})
 		const ticks = 1000
 		for range ticks {
 			h.Hint(bad)
@@ -203,7 +204,7 @@ func TestHinterLeavesAHungNodeAlone(t *testing.T) {
 func TestHinterFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{fail: errors.New("no")}
-		h, stop := running(t, r, nil)
+		h, stop := running(t, r, fanout.Tuning{})
 		h.Hint(tileOfGroup(0))
 		synctest.Wait()
 		h.Hint(tileOfGroup(0))
@@ -219,7 +220,7 @@ func TestHinterFailure(t *testing.T) {
 func TestHinterLastFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
-		h, stop := running(t, r, fanout.HinterConfig{}.With(fanout.Tuning{Every: time.Hour}))
+		h, stop := running(t, r, fanout.Tuning{Every: time.Hour})
 		require.ErrorIs(t, h.Run(t.Context()), fence.ErrAlreadyRun)
 		h.Hint(1)
 		synctest.Wait()
@@ -245,7 +246,7 @@ func TestHinterLosesNothingAtItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			r := &recorder{}
-			h, stop := running(t, r, nil)
+			h, stop := running(t, r, fanout.Tuning{})
 			time.Sleep(time.Second)
 			h.Hint(1)
 			stop()
@@ -257,10 +258,6 @@ func TestHinterLosesNothingAtItsEnd(t *testing.T) {
 func TestHinterArguments(t *testing.T) {
 	_, err := fanout.NewHinter(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	for _, cfg := range []fanout.HinterConfig{{Timeout: -1}} {
-		_, err := fanout.NewHinter(memfanout.New(), &cfg)
-		require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	}
 }
 
 // TestHinterConcurrent: every hint reaches its group, or is accounted for.

@@ -56,7 +56,7 @@ func newStage(t testing.TB) *stage {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t)})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{TTL: lifetime, AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{TTL: lifetime, Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	st := &stage{client: client, answers: map[string]int{}}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -51,7 +51,7 @@ type examiner struct {
 	remove []string
 
 	kinds           [len(keyTypes)]string
-	owner           [3]any // as redisfence.ParseOwner takes them
+	owner           [3]any // as redislib.ParseOwner takes them
 	expires, lastID string
 	first           fence.Seq // of the stream; 0: it is empty
 	snapshot, marks map[string]string
@@ -126,7 +126,7 @@ func (x *examiner) examineOwner() {
 		x.damaged(field, stands, canBe, "delete the owner hash; the next owner writes it", "delete", ownerKey+1)
 		return
 	}
-	owner, _ := redisfence.ParseOwner(x.Tile, x.owner[:])
+	owner, _ := redislib.ParseOwner(x.Tile, x.owner[:])
 	at, end := owner.Position, x.end()
 	switch {
 	case end == nil && x.empty() && at != x.snapshotAt():
@@ -141,7 +141,7 @@ func (x *examiner) examineOwner() {
 // wrongOwner says what of the owner hash no owner can have written beside this stream, or nothing. A head before the
 // end of the stream is wrong, since owners write both at once.
 func (x *examiner) wrongOwner() (field, stands, canBe string) {
-	owner, err := redisfence.ParseOwner(x.Tile, x.owner[:])
+	owner, err := redislib.ParseOwner(x.Tile, x.owner[:])
 	head, tick := said(x.owner[0]), said(x.owner[1])
 	at, end, low := owner.Position, x.end(), fence.Tick(0)
 	if end != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -92,7 +92,7 @@ func (x *examiner) asked(name string) bool { return slices.Contains(x.remove, na
 // vouched reports whether the owner hash names an entry. What comes after it was then not written by an owner, which
 // writes both at once.
 func (x *examiner) vouched(at fence.Position) bool {
-	owner, err := redisfence.ParseOwner(x.Tile, x.owner[:])
+	owner, err := redislib.ParseOwner(x.Tile, x.owner[:])
 	return err == nil && owner.Position == at
 }
 

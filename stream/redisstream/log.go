@@ -65,7 +65,7 @@ func (l *Log) Read(ctx context.Context, cursors []stream.Cursor) ([]stream.Chunk
 		}
 		k := l.functions.World().Keys(c.Tile)
 		entries[i] = pipe.XRangeN(ctx, k.Stream, startAfter(c.After), "+", int64(limit))
-		owners[i] = pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
+		owners[i] = pipe.HMGet(ctx, k.Owner, redislib.OwnerFields...)
 	}
 	_, execErr := pipe.Exec(ctx)
 	chunks := make([]stream.Chunk, len(cursors))
@@ -124,7 +124,7 @@ func ownerIsOlder(c *stream.Chunk) bool {
 
 func chunkOf(tile fence.TileID, messages []redis.XMessage, owner []any) stream.Chunk {
 	c := stream.Chunk{Tile: tile}
-	if c.Owner, c.Err = redisfence.ParseOwner(tile, owner); c.Err != nil {
+	if c.Owner, c.Err = redislib.ParseOwner(tile, owner); c.Err != nil {
 		return c
 	}
 	c.Entries = make([]fence.Entry, 0, len(messages))
@@ -167,7 +167,7 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	}
 	k := l.functions.World().Keys(tile)
 	pipe := l.client.Pipeline()
-	owner := pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...)
+	owner := pipe.HMGet(ctx, k.Owner, redislib.OwnerFields...)
 	tail := pipe.XRevRangeN(ctx, k.Stream, "+", "-", 1)
 	snap := pipe.HMGet(ctx, k.Snapshot, "epoch", "seq", "chain")
 	_, _ = pipe.Exec(ctx) // each read has its own error
@@ -175,7 +175,7 @@ func (l *Log) Last(ctx context.Context, tile fence.TileID) (fence.Position, erro
 	if err := l.explainOne(ctx, "read position", read); err != nil {
 		return fence.Position{}, err
 	}
-	o, err := redisfence.ParseOwner(tile, owner.Val())
+	o, err := redislib.ParseOwner(tile, owner.Val())
 	if err != nil || o.Present() {
 		return o.Position, err
 	}

@@ -24,7 +24,7 @@ func open(t testing.TB) (*redisfence.Store, *redisstream.Log, *redis.ClusterClie
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute, AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute, Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	return store, redisstream.New(store, client), client
@@ -151,7 +151,7 @@ func TestATrimThatBreaksOffIsTold(t *testing.T) {
 	blind := redis.NewClusterClient(&redis.ClusterOptions{Addrs: stacktest.Redis(t), ContextTimeoutEnabled: true,
 		Username: user, Password: "secret"})
 	defer func() { _ = blind.Close() }()
-	theirs, err := redisfence.New(blind, &redisfence.Config{AllowNoPersistence: true})
+	theirs, err := redisfence.New(blind, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	_, err = redisstream.New(theirs, blind).Trim(t.Context(), stream.TrimRequest{Tile: tile, Lease: time.Minute})
 	var failed *fence.StoreError

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -21,7 +21,7 @@ const marksACall = 16
 // Mark implements stream.Log: one pipeline a node, one call for the watermarks of one tile that come together.
 func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 	errs := make([]error, len(writes))
-	var calls []redisfence.FunctionCall
+	var calls []redislib.FunctionCall
 	var of [][]int // the writes of each call
 	for i := range writes {
 		w := &writes[i]
@@ -30,7 +30,7 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 		}
 		n := len(calls) - 1
 		if n < 0 || calls[n].Tile != w.Tile || len(of[n]) == marksACall {
-			calls = append(calls, redisfence.FunctionCall{Tile: w.Tile, Function: "tilefence_mark_v1",
+			calls = append(calls, redislib.FunctionCall{Tile: w.Tile, Function: "tilefence_mark_v1",
 				Keys: []string{l.functions.World().Keys(w.Tile).Marks}})
 			of = append(of, nil)
 			n++
@@ -50,7 +50,7 @@ func (l *Log) Mark(ctx context.Context, writes []stream.MarkWrite) []error {
 		calls[n].Args = append(calls[n].Args, strconv.FormatUint(uint64(shown), 10), last)
 	}
 	if len(calls) > 0 {
-		for n, reply := range l.functions.CallMany(ctx, "mark", calls) {
+		for n, reply := range l.functions.Functions().CallMany(ctx, "mark", calls) {
 			for k, i := range of[n] {
 				errs[i] = markAnswer(&writes[i], reply, k)
 			}
@@ -76,7 +76,7 @@ func motion(w *stream.MarkWrite) string {
 }
 
 // markAnswer reads the result of the k-th watermark of a call.
-func markAnswer(w *stream.MarkWrite, r redisfence.FunctionReply, k int) error {
+func markAnswer(w *stream.MarkWrite, r redislib.FunctionReply, k int) error {
 	if r.Err != nil {
 		return r.Err
 	}
@@ -172,12 +172,12 @@ func (l *Log) Trim(ctx context.Context, r stream.TrimRequest) (stream.Trimmed, e
 		return stream.Trimmed{}, err
 	}
 	k := l.functions.World().Keys(r.Tile)
-	c := redisfence.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
+	c := redislib.FunctionCall{Tile: r.Tile, Function: "tilefence_trim_v1",
 		Keys: []string{k.Marks, k.Stream, k.Snapshot},
 		Args: []any{strconv.FormatInt(r.Lease.Milliseconds(), 10), strconv.FormatInt(r.MaxBytes, 10), "shown"}}
 	var all stream.Trimmed
 	for {
-		values, err := l.functions.Call(ctx, "trim", c)
+		values, err := l.functions.Functions().Call(ctx, "trim", c)
 		if err != nil {
 			return all, err
 		}
@@ -233,7 +233,7 @@ var _ stream.Collector = (*Log)(nil)
 // Expire implements stream.Collector: one pipeline a node.
 func (l *Log) Expire(ctx context.Context, tiles []stream.Quiet, after time.Duration) []stream.Expiry {
 	answers := make([]stream.Expiry, len(tiles))
-	var calls []redisfence.FunctionCall
+	var calls []redislib.FunctionCall
 	var of []int // the tile of each call
 	for i := range tiles {
 		q := &tiles[i]
@@ -241,7 +241,7 @@ func (l *Log) Expire(ctx context.Context, tiles []stream.Quiet, after time.Durat
 			continue
 		}
 		k := l.functions.World().Keys(q.Tile)
-		calls = append(calls, redisfence.FunctionCall{Tile: q.Tile, Function: "tilefence_expire_v1",
+		calls = append(calls, redislib.FunctionCall{Tile: q.Tile, Function: "tilefence_expire_v1",
 			Keys: []string{k.Owner, k.Stream, k.Snapshot, k.Marks, k.Dead},
 			Args: []any{q.Durable.String(), strconv.FormatInt(after.Milliseconds(), 10)}})
 		of = append(of, i)
@@ -249,13 +249,13 @@ func (l *Log) Expire(ctx context.Context, tiles []stream.Quiet, after time.Durat
 	if len(calls) == 0 {
 		return answers
 	}
-	for n, reply := range l.functions.CallMany(ctx, "expire", calls) {
+	for n, reply := range l.functions.Functions().CallMany(ctx, "expire", calls) {
 		answers[of[n]] = expiryOf(calls[n].Tile, reply)
 	}
 	return answers
 }
 
-func expiryOf(tile fence.TileID, r redisfence.FunctionReply) stream.Expiry {
+func expiryOf(tile fence.TileID, r redislib.FunctionReply) stream.Expiry {
 	if r.Err != nil {
 		return stream.Expiry{Err: r.Err}
 	}

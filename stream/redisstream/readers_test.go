@@ -200,7 +200,7 @@ func edited(t *testing.T, old, replacement string) (*redisfence.Store, *redisstr
 	})
 	client.AddHook(renamed{library: name})
 	// Unpipelined: pipelined calls would pass by the hook.
-	functions, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute, AllowNoPersistence: true,
+	functions, err := redisfence.New(client, &redisfence.Config{TTL: 5 * time.Minute, Persistence: redisfence.Volatile,
 		Unpipelined: true})
 	require.NoError(t, err)
 	return functions, redisstream.New(functions, client)

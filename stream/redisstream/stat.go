@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/internal/guard"
+	"github.com/tilefence/tilefence/internal/redislib"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/internal/fields"
 )
@@ -45,7 +45,7 @@ func (l *Log) Stat(ctx context.Context, tiles []fence.TileID) ([]stream.Stat, er
 	for i, t := range tiles {
 		k := l.functions.World().Keys(t)
 		reads[i] = statReads{
-			owner:    pipe.HMGet(ctx, k.Owner, redisfence.OwnerFields...),
+			owner:    pipe.HMGet(ctx, k.Owner, redislib.OwnerFields...),
 			snapshot: pipe.HMGet(ctx, k.Snapshot, snapshotHeadFields...),
 			size:     pipe.HStrLen(ctx, k.Snapshot, "blob"),
 			first:    pipe.XRangeN(ctx, k.Stream, "-", "+", 1),
@@ -90,7 +90,7 @@ func (r *statReads) stat(tile fence.TileID) stream.Stat {
 		st.First = sequenceOf(m.ID)
 	}
 	var damage [3]error
-	st.Owner, damage[0] = redisfence.ParseOwner(tile, r.owner.Val())
+	st.Owner, damage[0] = redislib.ParseOwner(tile, r.owner.Val())
 	if v := r.snapshot.Val(); v[0] != nil {
 		st.HasSnapshot = true
 		st.Snapshot, damage[1] = parseSnapshotHead(tile, v)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
@@ -22,42 +21,35 @@ import (
 // sink again; a sink that is idempotent by UsageEvent.Request has each request's usage exactly once.
 //
 // An event that the sink refuses is distinguished from a sink that is away: it fails alone, and the latest one does
-// not. It is logged, tried again once in Every, and stays in the store until the sink takes it, with the events behind
+// not. It is logged, tried again once a second, and stays in the store until the sink takes it, with the events behind
 // it; those are given to the sink all the same, up to 10,000 of a shard.
 type Biller struct {
 	store Store
 	sink  Sink
-	cfg   BillerConfig
+	log   *slog.Logger
+	batch int // events given to the sink at once, at most
 	ran   atomic.Bool
 }
 
-// BillerConfig holds the optional settings of a Biller. A zero field means its default; none may be negative.
-type BillerConfig struct {
-	Every  time.Duration // between two looks at a shard that had no more events. Default 1 s
-	Batch  int           // events given to the sink at once, at most. Default 500
-	Logger *slog.Logger  // receives failures. Nil means slog.Default()
-}
+const (
+	billEvery = time.Second // between two looks at a shard that had no more events
+	billBatch = 500         // events of one call of the sink: one statement of billing's store
+)
 
-// NewBiller returns a biller. It does no I/O. A nil cfg means the defaults. A *fence.ArgumentError names what is
-// missing or out of range.
-func NewBiller(store Store, sink Sink, cfg *BillerConfig) (*Biller, error) {
+// NewBiller returns a biller. It does no I/O. The logger receives failures; nil means slog.Default(). A
+// *fence.ArgumentError names what is missing.
+func NewBiller(store Store, sink Sink, log *slog.Logger) (*Biller, error) {
 	if err := checkStore(store); err != nil {
 		return nil, err
 	}
-	c := setting.Of(cfg)
-	c.Batch, c.Logger = cmp.Or(c.Batch, 500), cmp.Or(c.Logger, slog.Default())
-	var s setting.Check
-	s.Refuse(sink == nil, "sink", "nil", "where usage events go")
-	s.Duration("Every", &c.Every, time.Second)
-	s.Refuse(c.Batch < 1 || c.Batch > 10000, "Batch", c.Batch, "1 to 10000, or zero for the default")
-	if s.Err != nil {
-		return nil, s.Err
+	if sink == nil {
+		return nil, &fence.ArgumentError{Field: "sink", Value: "nil", Want: "where usage events go"}
 	}
-	return &Biller{store: store, sink: sink, cfg: c}, nil
+	return &Biller{store: store, sink: sink, log: cmp.Or(log, slog.Default()), batch: billBatch}, nil
 }
 
-// Run moves events until ctx ends, and returns nil. No failure ends it: it tries again after Every. The other error is
-// fence.ErrAlreadyRun.
+// Run moves events until ctx ends, and returns nil. No failure ends it: it tries again after a second. The other error
+// is fence.ErrAlreadyRun.
 func (b *Biller) Run(ctx context.Context) error {
 	if b.ran.Swap(true) {
 		return fmt.Errorf("plan: biller: %w", fence.ErrAlreadyRun)
@@ -65,13 +57,13 @@ func (b *Biller) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	for shard := range b.store.Shards() {
 		loops.Go(func() {
-			for m := (&mover{Biller: b, shard: shard, size: b.cfg.Batch}); ctx.Err() == nil; {
+			for m := (&mover{Biller: b, shard: shard, size: b.batch}); ctx.Err() == nil; {
 				moved, err := m.move(ctx)
 				if err != nil && ctx.Err() == nil {
-					b.cfg.Logger.Warn("plan: usage events not moved, trying again", "shard", shard, "error", err)
+					b.log.Warn("plan: usage events not moved, trying again", "shard", shard, "error", err)
 				}
 				if !moved || err != nil {
-					wait.For(ctx, b.cfg.Every)
+					wait.For(ctx, billEvery)
 				}
 			}
 		})
@@ -96,7 +88,7 @@ type mover struct {
 
 // move removes the events that the sink has, and gives it the next ones. It reports whether the sink took any.
 func (m *mover) move(ctx context.Context) (moved bool, err error) {
-	limit := min(m.cfg.Batch+len(m.has)+len(m.refused), mostEvents)
+	limit := min(m.batch+len(m.has)+len(m.refused), mostEvents)
 	events, err := m.store.Usage(ctx, m.shard, m.after, limit)
 	if err != nil || len(events) == 0 {
 		return false, err
@@ -132,7 +124,7 @@ func (m *mover) give(ctx context.Context, fresh []UsageEvent) (moved bool, err e
 	}
 	batch := fresh[:min(m.size, len(fresh))]
 	if err = m.record(ctx, batch); err == nil {
-		m.size = min(2*m.size, m.cfg.Batch)
+		m.size = min(2*m.size, m.batch)
 		return true, nil
 	}
 	m.size = max(1, len(batch)/2)
@@ -143,7 +135,7 @@ func (m *mover) give(ctx context.Context, fresh []UsageEvent) (moved bool, err e
 		return false, err // the sink is away
 	}
 	m.refused = append(m.refused, batch[0].Position)
-	m.cfg.Logger.Error("plan: billing's sink refuses a usage event, which is tried again beside the others",
+	m.log.Error("plan: billing's sink refuses a usage event, which is tried again beside the others",
 		"shard", m.shard, "request", batch[0].Request, "error", err)
 	return true, nil
 }

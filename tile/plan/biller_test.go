@@ -16,16 +16,6 @@ import (
 	"github.com/tilefence/tilefence/tile/plan/memplan"
 )
 
-// ledger is billing's own store, idempotent by the request.
-type ledger map[string]int
-
-func (l ledger) Record(_ context.Context, events []plan.UsageEvent) error {
-	for _, e := range events {
-		l[e.Request]++
-	}
-	return nil
-}
-
 // account is a ledger that can be away, or store and then say that it did not.
 type account struct {
 	mu     sync.Mutex
@@ -60,11 +50,12 @@ func TestBillingIsAwayForAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newArena(t, memplan.New())
 		a.tick = time.Second // an hour of ticks
-		s := a.serve("a:1", &squadron{ships: ships(5), tier: plan.Background}, nil)
+		s := a.serve("a:1", &squadron{ships: ships(5), tier: plan.Background})
 		w, _ := a.work(takes(10*time.Second), &plan.WorkerConfig{Slots: 8})
 		bill := &account{charge: map[string]int64{}, away: true, forget: true}
-		b, err := plan.NewBiller(a.plans, bill, &plan.BillerConfig{Batch: 7, Logger: quiet})
+		b, err := plan.NewBiller(a.plans, bill, quiet)
 		require.NoError(t, err)
+		b.GiveAtOnce(7)
 		stop := run(t, b.Run)
 		time.Sleep(time.Hour)
 		require.Greater(t, s.planned(t), 5*270, "a plan each ten seconds and two or three ticks")
@@ -114,8 +105,9 @@ func TestAnEventThatIsRefusedHoldsUpNoOther(t *testing.T) {
 			}
 		}
 		sink := &fussy{charge: map[string]bool{}, bad: map[string]bool{"ship0": true, "ship1": true, "ship77": true}}
-		biller, err := plan.NewBiller(store, sink, &plan.BillerConfig{Batch: 50, Logger: quiet})
+		biller, err := plan.NewBiller(store, sink, quiet)
 		require.NoError(t, err)
+		biller.GiveAtOnce(50)
 		bill(0, 200)
 		stop := run(t, biller.Run)
 		time.Sleep(time.Minute)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
@@ -80,7 +79,7 @@ func (w *Worker) call(ctx context.Context, c *call) {
 	c.hung.Stop()
 	cause := context.Cause(ctx)
 	c.cancel(nil)
-	c.end = End{Held: Held{ID: c.request.ID, Attempt: c.request.Attempt}, Keep: AnswerTTL, Attempts: w.cfg.Attempts}
+	c.end = End{Held: Held{ID: c.request.ID, Attempt: c.request.Attempt}, Keep: AnswerTTL, Attempts: attempts}
 	if err == nil {
 		err = used.validate()
 	}
@@ -152,11 +151,12 @@ func (w *Worker) storeEnds(ctx context.Context, shard int, set []*call) {
 	var err error
 	for limit := time.Now().Add(w.cfg.DrainTimeout); ; {
 		bounded, cancel := context.WithTimeout(ctx, finishTimeout)
-		held, err = w.store.Finish(bounded, shard, w.cfg.Name, ends)
+		held, err = w.store.Finish(bounded, shard, w.cfg.name, ends)
 		cancel()
 		if err == nil || ctx.Err() != nil || time.Now().After(limit) {
 			break
 		}
+		w.storeFailed()
 		w.cfg.Logger.Warn("plan: results not stored, trying again", "calls", len(set), "shard", shard, "error", err)
 		wait.For(ctx, retryAfter)
 	}
@@ -168,14 +168,12 @@ func (w *Worker) storeEnds(ctx context.Context, shard int, set []*call) {
 
 // ended frees the slot of a call, and says how it ended.
 func (w *Worker) ended(c *call, held bool) {
-	info := CallInfo{Request: c.request, Took: time.Since(c.began), Usage: c.used, Err: c.err}
 	r := &c.request
 	w.mu.Lock()
 	w.forget(c)
 	switch {
 	case !held:
 		w.stats.Lost++
-		info.Err = ErrClaimLost
 	case c.end.Kind == Succeeded:
 		w.stats.Succeeded++
 	case c.end.Kind == NoSubject:
@@ -190,13 +188,12 @@ func (w *Worker) ended(c *call, held bool) {
 	log := w.cfg.Logger.With("request", r.ID, "tile", r.Tile, "entity", r.Entity, "attempt", r.Attempt)
 	switch {
 	case !held:
-		log.Warn("plan: the result of a lost claim was refused", "took", info.Took)
-	case c.end.Kind == Failed && r.Attempt >= w.cfg.Attempts:
+		log.Warn("plan: the result of a lost claim was refused", "took", time.Since(c.began))
+	case c.end.Kind == Failed && r.Attempt >= attempts:
 		log.Error("plan: the last attempt failed: the request is a dead letter", "error", c.err)
 	case c.end.Kind == Failed:
 		log.Warn("plan: an attempt failed", "next", c.end.Pause, "error", c.err)
 	}
-	hook.Call(w.cfg.Ended, info)
 }
 
 // renew keeps the claims of running calls, and cancels those whose claims are lost.
@@ -220,8 +217,9 @@ func (w *Worker) renew(ctx context.Context) {
 func (w *Worker) renewSet(ctx context.Context, shard int, set []Held) {
 	bounded, cancel := context.WithTimeout(ctx, w.cfg.Lease/4)
 	defer cancel()
-	lost, err := w.store.Renew(bounded, shard, w.cfg.Name, w.cfg.Lease, set)
+	lost, err := w.store.Renew(bounded, shard, w.cfg.name, w.cfg.Lease, set)
 	if err != nil && ctx.Err() == nil {
+		w.storeFailed()
 		w.cfg.Logger.Warn("plan: leases not renewed", "calls", len(set), "shard", shard, "error", err)
 	}
 	w.mu.Lock()

@@ -20,6 +20,14 @@ import (
 //
 // A call that takes longer than WorkerConfig.HangAfter reports [Progress], or is cancelled. When ctx ends the call
 // should return: its result is not wanted any more.
+//
+// The client of a model, in this order:
+//
+//   - reads the state of the tile and returns ErrNoSubject if the entity is gone;
+//   - sends the request with the context that it was given, so that a call whose claim is lost is not paid further;
+//   - streams the answer, and calls Progress for each piece of it;
+//   - returns the plan as the body of an intent of the game, and the tokens that the provider says were used;
+//   - returns the provider's errors as they are: the worker tries again after a pause.
 type Planner interface {
 	Plan(ctx context.Context, r Request) (body []byte, used Usage, err error)
 }
@@ -39,40 +47,8 @@ type Sink interface {
 	Record(ctx context.Context, events []UsageEvent) error
 }
 
-// DeskConfig holds the optional settings of a Desk. A zero field means its default; none may be negative.
-type DeskConfig struct {
-	// Timeout bounds one round trip. Default 1 s. A shard that hangs delays the tiles of other shards not at all.
-	Timeout time.Duration
-
-	// Answered observes answers. It is called from the desk's goroutines, so it must be quick. Default: none is called.
-	Answered func(AnswerInfo)
-
-	// Logger receives failures. Nil means slog.Default().
-	Logger *slog.Logger
-}
-
-// AnswerInfo is an answer, and what the tile made of it.
-type AnswerInfo struct {
-	Request Request
-	Kind    AnswerKind
-	Took    time.Duration // since the desk was asked, or learned of the request
-	Applied bool          // the tile's rules accepted the plan
-	Err     error         // why the tile did not decide on the plan; nil if it did
-}
-
-func (c *DeskConfig) withDefaults() (DeskConfig, error) {
-	d := setting.Of(c)
-	var s setting.Check
-	s.Duration("Timeout", &d.Timeout, time.Second)
-	d.Logger = cmp.Or(d.Logger, slog.Default())
-	return d, s.Err
-}
-
 // WorkerConfig holds the optional settings of a Worker. A zero field means its default; none may be negative.
 type WorkerConfig struct {
-	// Name begins the worker's name; random characters follow. At most 40 bytes. Default "worker".
-	Name string
-
 	// Slots is how many calls run at once. A quarter of them, at least one of two or more, is kept for players'
 	// requests. Default 4.
 	Slots int
@@ -84,44 +60,31 @@ type WorkerConfig struct {
 	// HangAfter is how long a call may take from its beginning, or from the last Progress, to its end. Default 60 s.
 	HangAfter time.Duration
 
-	// Attempts is how often a request is run until it is a dead letter. Default 5.
-	Attempts int
-
-	// Pause is the longest pause after the first failure. It doubles with each, up to 30 times as much; each pause is
-	// drawn from the whole range. Default 1 s.
-	Pause time.Duration
-
 	// DrainTimeout is how long running calls may take to end after Run's context. Default 60 s.
 	DrainTimeout time.Duration
 
-	// Ended observes calls. It is called from the calls' goroutines, so it must be quick. Default: none is called.
-	Ended func(CallInfo)
-
 	// Logger receives failures, lost claims and the progress of a drain. Nil means slog.Default().
 	Logger *slog.Logger
+
+	name string // "worker" and random characters
 }
 
-// CallInfo is one call of the planner.
-type CallInfo struct {
-	Request Request // Request.Age is how long it had waited
-	Took    time.Duration
-	Usage   Usage
-	Err     error // of the planner; ErrClaimLost if the result was not wanted any more
-}
+// A request that failed is run again after a pause, and is a dead letter when its last attempt has failed.
+const (
+	attempts     = 5
+	firstPause   = time.Second      // at most, after the first failure. It doubles with each
+	longestPause = 30 * time.Second // at most; each pause is drawn from the whole range
+)
 
 func (c *WorkerConfig) withDefaults() (WorkerConfig, error) {
 	d := setting.Of(c)
-	d.Name, d.Slots, d.Attempts = cmp.Or(d.Name, "worker"), cmp.Or(d.Slots, 4), cmp.Or(d.Attempts, 5)
-	d.Logger = cmp.Or(d.Logger, slog.Default())
+	d.Slots, d.Logger = cmp.Or(d.Slots, 4), cmp.Or(d.Logger, slog.Default())
 	var s setting.Check
-	s.Refuse(len(d.Name) > 40, "Name", d.Name, "at most 40 bytes")
 	s.Refuse(d.Slots < 1 || d.Slots > 4096, "Slots", d.Slots, "1 to 4096, or zero for the default")
-	s.Refuse(d.Attempts < 1, "Attempts", d.Attempts, "at least 1, or zero for the default")
 	s.From(50*time.Millisecond, "Lease", &d.Lease, 8*time.Second)
 	s.Duration("HangAfter", &d.HangAfter, time.Minute)
-	s.From(time.Millisecond, "Pause", &d.Pause, time.Second)
 	s.Duration("DrainTimeout", &d.DrainTimeout, time.Minute)
-	d.Name += "-" + rand.Text()[:13]
+	d.name = "worker-" + rand.Text()[:13]
 	return d, s.Err
 }
 

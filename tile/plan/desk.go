@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -11,7 +13,6 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
-	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
@@ -27,7 +28,7 @@ type Submit func(context.Context, tile.Intent) (tile.Result, error)
 type Desk struct {
 	store  Store
 	submit Submit
-	cfg    DeskConfig
+	log    *slog.Logger
 	ran    atomic.Bool
 
 	mu     sync.Mutex
@@ -44,6 +45,9 @@ type deskShard struct {
 	due  map[fence.TileID]bool
 	wake chan struct{} // capacity 1
 }
+
+// turnTimeout bounds one round trip of a desk. A shard that hangs delays the tiles of other shards not at all.
+const turnTimeout = time.Second
 
 // DeskStats is what a Desk has done since it was made, and what is outstanding now.
 type DeskStats struct {
@@ -64,20 +68,16 @@ type DeskStats struct {
 	Missing   uint64 // requests that the store has lost
 }
 
-// NewDesk returns the desk of the process that submit hands intents to. It does no I/O. A nil cfg means the
-// defaults. A *fence.ArgumentError names what is missing or out of range.
-func NewDesk(store Store, submit Submit, cfg *DeskConfig) (*Desk, error) {
+// NewDesk returns the desk of the process that submit hands intents to. It does no I/O. The logger receives failures;
+// nil means slog.Default(). A *fence.ArgumentError names what is missing.
+func NewDesk(store Store, submit Submit, log *slog.Logger) (*Desk, error) {
 	if err := checkStore(store); err != nil {
 		return nil, err
 	}
 	if submit == nil {
 		return nil, &fence.ArgumentError{Field: "submit", Value: "nil", Want: "the tile host's Submit"}
 	}
-	c, err := cfg.withDefaults()
-	if err != nil {
-		return nil, err
-	}
-	d := &Desk{store: store, submit: submit, cfg: c, tiles: map[fence.TileID]*deskTile{},
+	d := &Desk{store: store, submit: submit, log: cmp.Or(log, slog.Default()), tiles: map[fence.TileID]*deskTile{},
 		shards: make([]deskShard, store.Shards())}
 	for i := range d.shards {
 		d.shards[i] = deskShard{due: map[fence.TileID]bool{}, wake: make(chan struct{}, 1)}
@@ -215,7 +215,7 @@ func (d *Desk) serve(ctx context.Context, shard int) {
 		if len(turns) == 0 {
 			continue
 		}
-		call, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+		call, cancel := context.WithTimeout(ctx, turnTimeout)
 		replies := d.store.Turn(call, shard, turns)
 		cancel()
 		if ctx.Err() != nil {
@@ -251,7 +251,7 @@ func (d *Desk) settle(ctx context.Context, turns []Turn, replies []TurnReply) {
 		}
 	}
 	if failed != nil {
-		d.cfg.Logger.Warn("plan: turns failed: the next tick makes them again", "tiles", len(turns), "error", failed)
+		d.log.Warn("plan: turns failed: the next tick makes them again", "tiles", len(turns), "error", failed)
 	}
 }
 
@@ -280,10 +280,8 @@ func (d *Desk) settleOne(ctx context.Context, turn *Turn, r *TurnReply) error {
 
 // answered is called for each answer that is news. d.mu is held.
 func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
-	info := AnswerInfo{Request: a.request, Kind: a.kind, Took: time.Since(a.since)}
 	if a.kind != Planned {
 		t.free(a.request.Entity, &d.stats)
-		d.submitting.Go(func() { hook.Call(d.cfg.Answered, info) })
 		return
 	}
 	if d.ended {
@@ -291,19 +289,17 @@ func (d *Desk) answered(ctx context.Context, t *deskTile, a *answered) {
 	}
 	d.submitting.Go(func() {
 		outcome, err := d.decide(ctx, t, a)
-		info.Applied, info.Err = outcome == stream.Applied, err
 		d.mu.Lock()
 		t.free(a.request.Entity, &d.stats)
 		switch {
 		case err != nil:
 			d.stats.Undecided++
-		case info.Applied:
+		case outcome == stream.Applied:
 			d.stats.Applied++
 		default:
 			d.stats.Refused++
 		}
 		d.mu.Unlock()
-		hook.Call(d.cfg.Answered, info)
 	})
 }
 

@@ -98,7 +98,7 @@ func TestOneRequesterHasAShare(t *testing.T) {
 // TestPausesDouble: a pause is drawn from the whole of a range that doubles with each failure, up to 30 times the
 // first.
 func TestPausesDouble(t *testing.T) {
-	w := &Worker{cfg: WorkerConfig{Pause: time.Second}}
+	w := &Worker{}
 	for attempt, times := range map[int]int{1: 1, 2: 2, 3: 4, 4: 8, 5: 16, 6: 30, 7: 30, 90: 30} {
 		most := time.Duration(times) * time.Second
 		least, longest := most, time.Duration(0)

@@ -69,6 +69,5 @@
 //
 // # Testing
 //
-// Test a game over memplan, with the deterministic planner of package standin. All back ends pass one conformance
-// suite.
+// Test a game over memplan, with a PlannerFunc. All back ends pass one conformance suite.
 package plan

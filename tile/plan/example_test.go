@@ -12,7 +12,6 @@ import (
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/memplan"
-	"github.com/tilefence/tilefence/tile/plan/standin"
 )
 
 // pilot is a game of one ship. In its first tick it asks for a plan, and it flies on while it has none.
@@ -77,13 +76,13 @@ func Example() {
 		return
 	}
 	// In a game server, the worker and the biller are processes of their own.
-	worker, err := plan.NewWorker(plans, standin.New(&standin.Config{Shortest: time.Second / 2}), nil)
+	worker, err := plan.NewWorker(plans, plan.PlannerFunc(think), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	bills := make(bill, 1)
-	biller, err := plan.NewBiller(plans, bills, &plan.BillerConfig{Every: 10 * time.Millisecond})
+	biller, err := plan.NewBiller(plans, bills, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -106,6 +105,11 @@ func Example() {
 	fmt.Println("flew on:", game.flown > 10)
 	// Output:
 	// planned: flee to the north
-	// charged: ann standin-1 4 tokens
+	// charged: ann a-model 4 tokens
 	// flew on: true
+}
+
+// think is where the client of a model is called.
+func think(_ context.Context, r plan.Request) ([]byte, plan.Usage, error) {
+	return []byte(r.Words), plan.Usage{Model: "a-model", Output: int64(len(r.Words)) / 4}, nil
 }

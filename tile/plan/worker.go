@@ -59,6 +59,8 @@ type WorkerStats struct {
 	NoSubject uint64
 	Lost      uint64 // claims that were lost, or results refused
 	Hung      uint64 // calls that were cancelled for want of progress; they count as Failed, too
+
+	StoreFailures uint64 // calls of the store that failed; they are tried again
 }
 
 // NewWorker returns a worker. It does no I/O. A nil cfg means the defaults. A *fence.ArgumentError names what is
@@ -99,7 +101,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.ran.Swap(true) {
 		return fmt.Errorf("plan: worker: %w", fence.ErrAlreadyRun)
 	}
-	w.cfg.Logger.Info("plan: worker takes requests", "worker", w.cfg.Name, "slots", w.cfg.Slots)
+	w.cfg.Logger.Info("plan: worker takes requests", "worker", w.cfg.name, "slots", w.cfg.Slots)
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	var helpers, hearing sync.WaitGroup
@@ -137,6 +139,13 @@ func (w *Worker) hear(ctx context.Context) {
 }
 
 func (w *Worker) notify() { wait.Wake(w.wake) }
+
+// storeFailed counts a call of the store that failed.
+func (w *Worker) storeFailed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stats.StoreFailures++
+}
 
 // workerPoll is how often a worker looks for requests without being notified.
 const workerPoll = time.Second
@@ -240,7 +249,7 @@ func (w *Worker) free() Claim {
 	defer w.mu.Unlock()
 	free := w.cfg.Slots - w.calls
 	kept := min(free, max(0, w.cfg.reserved()-w.players))
-	return Claim{Worker: w.cfg.Name, Lease: w.cfg.Lease, Attempts: w.cfg.Attempts,
+	return Claim{Worker: w.cfg.name, Lease: w.cfg.Lease, Attempts: attempts,
 		Any: min(free-kept, MaxAsks/2), Players: min(kept, MaxAsks/2)}
 }
 
@@ -267,6 +276,7 @@ func (w *Worker) claim(ctx, life context.Context, shard int, c Claim) {
 	b := &w.waiting[shard]
 	if err != nil {
 		b.pause = time.Now().Add(workerPoll + claimTimeout)
+		w.stats.StoreFailures++
 		w.cfg.Logger.Warn("plan: requests not claimed", "shard", shard, "error", err)
 		return
 	}
@@ -290,12 +300,12 @@ func (w *Worker) drain(end context.CancelCauseFunc) error {
 		n := w.Stats().Running
 		switch now := time.Now(); {
 		case n == 0:
-			w.cfg.Logger.Info("plan: worker is drained", "worker", w.cfg.Name)
+			w.cfg.Logger.Info("plan: worker is drained", "worker", w.cfg.name)
 			return nil
 		case now.After(deadline):
 			return w.abandon(end, n)
 		case !now.Before(report):
-			w.cfg.Logger.Info("plan: worker drains", "worker", w.cfg.Name, "running", n,
+			w.cfg.Logger.Info("plan: worker drains", "worker", w.cfg.name, "running", n,
 				"left", deadline.Sub(now).Round(time.Second))
 			report = now.Add(drainReport)
 		}
@@ -318,12 +328,12 @@ func (w *Worker) abandon(end context.CancelCauseFunc, n int) error {
 	end(ErrDrained)
 	err := fmt.Errorf("plan: %d calls had not ended after %v, and were returned to the queue: %w", n,
 		w.cfg.DrainTimeout, ErrDrained)
-	w.cfg.Logger.Warn("plan: worker ends with calls running", "worker", w.cfg.Name, "error", err)
+	w.cfg.Logger.Warn("plan: worker ends with calls running", "worker", w.cfg.name, "error", err)
 	return err
 }
 
 // pauseAfter is how long a request rests after a failed attempt: drawn from the whole of a range that doubles.
 func (w *Worker) pauseAfter(attempt int) time.Duration {
-	most := w.cfg.Pause << min(attempt-1, 5)
-	return rand.N(min(most, 30*w.cfg.Pause)) + 1
+	most := min(firstPause<<min(attempt-1, 5), longestPause)
+	return rand.N(most) + 1
 }

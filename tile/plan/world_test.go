@@ -113,17 +113,14 @@ func newArena(t *testing.T, plans plan.Store) *arena {
 }
 
 // serve starts a server, which takes the tile. Of game, ships and tier are set.
-func (a *arena) serve(contact string, game *squadron, cfg *plan.DeskConfig) *server {
+func (a *arena) serve(contact string, game *squadron) *server {
 	a.Helper()
 	s := &server{squadron: game}
 	game.plans = map[string]int{}
-	if cfg == nil {
-		cfg = &plan.DeskConfig{Logger: quiet}
-	}
 	var err error
 	s.desk, err = plan.NewDesk(a.plans, func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		return s.owner.Submit(ctx, in)
-	}, cfg)
+	}, quiet)
 	require.NoError(a, err)
 	game.desk = func() *plan.Desk { return s.desk }
 	s.owner, err = tile.New(world, contact, a.seams, game, &tile.Config{TickInterval: a.tick, TakeOver: true,

@@ -7,17 +7,19 @@
 //	r.Cell(0)                              // the first cell of its ground, in H3 order
 //	region.Disk(t, 1)                      // the tile and those around it
 //	r.Area(0)                              // the area of its first cell; see fence.Area
+//	r.Beyond()                             // the tiles around it, with the areas of theirs that touch it
 //
-// The package wraps the H3 library and needs cgo; nothing else in Tilefence does. A Region is immutable
-// and safe for concurrent use.
+// The package wraps the H3 library and needs cgo; nothing else in Tilefence does. A program that was built without it
+// has Parent alone: Of, At and Disk return ErrNoCgo. A Region is immutable and safe for concurrent use.
 package region
 
 import (
+	"cmp"
+	"errors"
 	"slices"
 
-	h3 "github.com/uber/h3-go/v4"
-
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/h3cell"
 )
 
 // Depth is how many H3 resolutions lie between a tile and the cells of its ground.
@@ -25,6 +27,11 @@ const Depth = 4
 
 // MaxResolution is the finest resolution a tile can have: H3 ends at 15.
 const MaxResolution = 15 - Depth
+
+// ErrNoCgo means: the program was built without cgo, and so without the H3 library, which is written in C. Cross builds
+// are, unless they say otherwise. Build with CGO_ENABLED=1 and a C compiler for the target.
+var ErrNoCgo = errors.New("package region has no H3: the program was built without cgo; " +
+	"build it with CGO_ENABLED=1 and a C compiler")
 
 // Cell is an H3 cell of a tile's ground.
 type Cell uint64
@@ -65,18 +72,19 @@ func Of(t fence.TileID) (*Region, error) {
 	slices.Sort(r.cells)
 	r.adjacent = make([][]int32, len(r.cells))
 	for i, c := range r.cells {
-		ring, err := h3.Cell(c).GridDisk(1)
+		ring, err := h3Cell(c).GridDisk(1)
 		if err != nil {
 			return nil, invalid(t, err.Error())
 		}
 		for _, n := range ring {
 			if j, ok := r.Index(Cell(n)); !ok {
 				tile, _ := Parent(Cell(n))
-				at, err := n.ChildPos(cell.Resolution()) // among its children, which are in H3 order
+				at, area, err := placeOf(n, cell.Resolution())
 				if err != nil {
 					return nil, invalid(t, err.Error())
 				}
 				r.across[i] = append(r.across[i], Place{tile, at})
+				r.areas.beyond = append(r.areas.beyond, touch{cell: i, tile: tile, area: area})
 			} else if j != i {
 				r.adjacent[i] = append(r.adjacent[i], int32(j))
 			}
@@ -87,12 +95,29 @@ func Of(t fence.TileID) (*Region, error) {
 	return r, nil
 }
 
+// placeOf is where a cell is in its tile, which has a resolution: among the tile's children, which are in H3 order, and
+// in which of its areas.
+func placeOf(c h3Cell, resolution int) (at int, area fence.Area, err error) {
+	if at, err = c.ChildPos(resolution); err != nil {
+		return 0, 0, err
+	}
+	parent, err := c.Parent(resolution + AreaDepth)
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := parent.ChildPos(resolution)
+	return at, fence.Area(n + 1), err
+}
+
 // At returns the tile that holds a place. The resolution is from 0 to MaxResolution.
 func At(lat, lng float64, resolution int) (fence.TileID, error) {
 	if resolution < 0 || resolution > MaxResolution {
 		return 0, &fence.ArgumentError{Field: "resolution", Value: resolution, Want: "from 0 to 11"}
 	}
-	c, err := h3.LatLngToCell(h3.NewLatLng(lat, lng), resolution)
+	if !hasH3 {
+		return 0, ErrNoCgo
+	}
+	c, err := latLngToCell(h3Point{Lat: lat, Lng: lng}, resolution)
 	if err != nil {
 		return 0, &fence.ArgumentError{Field: "place", Value: Point{lat, lng},
 			Want: "a latitude and longitude in degrees: " + err.Error()}
@@ -149,28 +174,28 @@ func (r *Region) Across(i int) []Place { return r.across[i] }
 // Center returns the center of the i-th cell.
 func (r *Region) Center(i int) Point {
 	// A cell of the ground is valid by construction, so H3 has no reason to refuse it.
-	p, _ := h3.Cell(r.cells[i]).LatLng()
+	p, _ := h3Cell(r.cells[i]).LatLng()
 	return Point{p.Lat, p.Lng}
 }
 
 // Outline walks around the ground: the corners of the union of its cells, which is no hexagon, since each resolution
 // turns the lattice a little. The outlines of neighbouring tiles fit into each other.
 func (r *Region) Outline() []Point {
-	cells := make([]h3.Cell, len(r.cells))
+	cells := make([]h3Cell, len(r.cells))
 	for i, c := range r.cells {
-		cells[i] = h3.Cell(c)
+		cells[i] = h3Cell(c)
 	}
-	polygons, _ := h3.CellsToMultiPolygon(cells) // one piece without holes, of valid cells
+	polygons, _ := cellsToMultiPolygon(cells) // one piece without holes, of valid cells
 	return points(polygons[0].GeoLoop)
 }
 
 // Corners returns the corners of the i-th cell.
 func (r *Region) Corners(i int) []Point {
-	b, _ := h3.Cell(r.cells[i]).Boundary() // valid by construction, as above
+	b, _ := h3Cell(r.cells[i]).Boundary() // valid by construction, as above
 	return points(b)
 }
 
-func points(places []h3.LatLng) []Point {
+func points(places []h3Point) []Point {
 	all := make([]Point, len(places))
 	for i, p := range places {
 		all[i] = Point{p.Lat, p.Lng}
@@ -182,7 +207,7 @@ func points(places []h3.LatLng) []Point {
 // library, since servers ask it for every intent. ok is false for a cell too coarse to lie in a ground.
 func Parent(c Cell) (t fence.TileID, ok bool) {
 	res := uint64(c) >> resolutionShift & 0xf
-	if res < Depth || !h3.Cell(c).IsValid() {
+	if res < Depth || !h3cell.Valid(uint64(c)) {
 		return 0, false
 	}
 	return fence.TileID(ancestor(uint64(c), res-Depth)), true
@@ -201,13 +226,16 @@ func ancestor(c, res uint64) uint64 {
 	return c | (1<<(digitBits*(finest-res)) - 1)
 }
 
-func tileCell(t fence.TileID) (h3.Cell, error) {
-	c := h3.Cell(t)
-	if t > 1<<63-1 || !c.IsValid() {
+func tileCell(t fence.TileID) (h3Cell, error) {
+	c := h3Cell(t)
+	if !h3cell.Valid(uint64(t)) {
 		return 0, invalid(t, "not an H3 cell")
 	}
-	if c.Resolution() > MaxResolution {
+	if h3cell.Resolution(uint64(t)) > MaxResolution {
 		return 0, invalid(t, "its resolution is over 11, so it has no cells four resolutions finer")
+	}
+	if !hasH3 {
+		return 0, ErrNoCgo
 	}
 	return c, nil
 }
@@ -226,6 +254,15 @@ type areas struct {
 	starts []int        // the first cell of each, and in the end the number of cells
 	of     []fence.Area // per cell
 	around [][]fence.Area
+	beyond []touch // by tile, area and own
+}
+
+// touch is an area of another tile that touches an area of this one.
+type touch struct {
+	cell int // of this tile, until the areas are known; then zero
+	own  fence.Area
+	tile fence.TileID
+	area fence.Area
 }
 
 func (r *Region) divide(resolution int) {
@@ -251,6 +288,14 @@ func (r *Region) divide(resolution int) {
 	for _, around := range r.areas.around {
 		slices.Sort(around)
 	}
+	beyond := r.areas.beyond
+	for i := range beyond {
+		beyond[i].own, beyond[i].cell = r.Area(beyond[i].cell), 0
+	}
+	slices.SortFunc(beyond, func(a, b touch) int {
+		return cmp.Or(cmp.Compare(a.tile, b.tile), cmp.Compare(a.area, b.area), cmp.Compare(a.own, b.own))
+	})
+	r.areas.beyond = slices.Compact(beyond)
 }
 
 // Areas returns the number of areas of the tile. They are numbered from 1, in H3 order.
@@ -265,3 +310,19 @@ func (r *Region) Span(a fence.Area) (first, end int) { return r.areas.starts[a-1
 // Around lists the areas of this tile that touch one from 1 to Areas, ascending: six, and fewer at the tile's rim or
 // around a pentagon. The slice is shared: do not change it.
 func (r *Region) Around(a fence.Area) []fence.Area { return r.areas.around[a-1] }
+
+// Beyond lists the areas of other tiles that touch one of the given areas of this tile, by tile and ascending; without
+// arguments, those that touch this tile anywhere: the rims of its neighbours. It is mutual: if an area is beyond
+// another, that one is beyond it. The result is the caller's to change.
+func (r *Region) Beyond(areas ...fence.Area) map[fence.TileID][]fence.Area {
+	rims := map[fence.TileID][]fence.Area{}
+	for _, t := range r.areas.beyond {
+		if len(areas) > 0 && !slices.Contains(areas, t.own) {
+			continue
+		}
+		if rim := rims[t.tile]; len(rim) == 0 || rim[len(rim)-1] != t.area {
+			rims[t.tile] = append(rim, t.area)
+		}
+	}
+	return rims
+}

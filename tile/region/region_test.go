@@ -1,7 +1,10 @@
+//go:build cgo
+
 package region_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,35 +43,102 @@ func TestGroundOfHexagonAndPentagon(t *testing.T) {
 	}
 }
 
-// TestAcross: what touches a cell is inside its tile or across a border, where the other tile says the same.
+// TestAcross: what touches a cell is inside its tile or across a border, where the other tile says the same, and so it
+// is with areas: around all twelve pentagons of every resolution that a tile can have, and along the edges of H3's
+// icosahedron.
 func TestAcross(t *testing.T) {
-	pentagons, err := h3.Pentagons(5)
-	require.NoError(t, err)
-	hexagon, err := region.At(37.7752, -122.4186, 5)
-	require.NoError(t, err)
-	for _, id := range []fence.TileID{hexagon, fence.TileID(pentagons[3])} {
-		r, err := region.Of(id)
+	for resolution := range region.MaxResolution + 1 {
+		pentagons, err := h3.Pentagons(resolution)
 		require.NoError(t, err)
-		disk, err := region.Disk(id, 1)
-		require.NoError(t, err)
-		others := map[fence.TileID]*region.Region{}
-		for _, n := range disk[1:] {
-			others[n], err = region.Of(n)
-			require.NoError(t, err)
+		require.Len(t, pentagons, 12)
+		for i, id := range append(pentagons, onEdges(t, resolution)...) {
+			// Of one pentagon of each resolution, each of them once, and at the edges, neighbours are compared as well.
+			checkAcross(t, fence.TileID(id), i == resolution || i >= len(pentagons))
 		}
-		met := map[fence.TileID]bool{}
-		for i := range r.Len() {
-			ring, err := h3.Cell(r.Cell(i)).GridDisk(1)
+	}
+}
+
+// onEdges are three tiles that lie on edges of the icosahedron: between two places on different faces, the edge is
+// found by halving.
+func onEdges(t *testing.T, resolution int) (tiles []h3.Cell) {
+	t.Helper()
+	for _, places := range [][2]region.Point{{{60, 10}, {5, 10}}, {{30, -150}, {30, -60}}, {{-70, 100}, {0, 100}}} {
+		cellAt := func(part float64, resolution int) h3.Cell {
+			from, to := places[0], places[1]
+			c, err := h3.LatLngToCell(h3.NewLatLng(from.Lat+part*(to.Lat-from.Lat), from.Lng+part*(to.Lng-from.Lng)),
+				resolution)
 			require.NoError(t, err)
-			require.Equal(t, len(ring)-1, len(r.Adjacent(i))+len(r.Across(i)))
-			for _, p := range r.Across(i) {
-				require.Contains(t, others, p.Tile)
-				met[p.Tile] = true
-				require.Contains(t, ring, h3.Cell(others[p.Tile].Cell(p.Cell)))
-				require.Contains(t, others[p.Tile].Across(p.Cell), region.Place{Tile: id, Cell: i})
+			return c
+		}
+		facesOf := func(c h3.Cell) []int {
+			faces, err := c.IcosahedronFaces()
+			require.NoError(t, err)
+			return faces
+		}
+		near, far := 0.0, 1.0
+		for range 40 {
+			if middle := (near + far) / 2; facesOf(cellAt(middle, 15))[0] == facesOf(cellAt(0, 15))[0] {
+				near = middle
+			} else {
+				far = middle
 			}
 		}
-		assert.Len(t, met, len(disk)-1)
+		tiles = append(tiles, cellAt(near, resolution)) // the edge runs through it
+	}
+	return tiles
+}
+
+func checkAcross(t *testing.T, id fence.TileID, whole bool) {
+	t.Helper()
+	r, err := region.Of(id)
+	require.NoError(t, err)
+	disk, err := region.Disk(id, 1)
+	require.NoError(t, err)
+	others := map[fence.TileID]*region.Region{}
+	for _, other := range disk[1:] {
+		if whole {
+			others[other], err = region.Of(other)
+			require.NoError(t, err)
+		}
+	}
+	met := map[fence.TileID]bool{}
+	rims := map[fence.Area]map[fence.TileID][]fence.Area{} // by area of this tile, as its cells say
+	for i := range r.Len() {
+		ring, err := h3.Cell(r.Cell(i)).GridDisk(1)
+		require.NoError(t, err)
+		if len(ring)-1 != len(r.Adjacent(i))+len(r.Across(i)) {
+			t.Fatalf("cell %d of %s has %d around it", i, id, len(ring)-1)
+		}
+		for _, p := range r.Across(i) {
+			met[p.Tile] = true
+			other := others[p.Tile]
+			if other == nil {
+				continue
+			}
+			require.True(t, slices.Contains(ring, h3.Cell(other.Cell(p.Cell))))
+			require.True(t, slices.Contains(other.Across(p.Cell), region.Place{Tile: id, Cell: i}))
+			own, area := r.Area(i), other.Area(p.Cell)
+			require.True(t, slices.Contains(r.Beyond(own)[p.Tile], area))
+			require.True(t, slices.Contains(other.Beyond(area)[id], own))
+			if rims[own] == nil {
+				rims[own] = map[fence.TileID][]fence.Area{}
+			}
+			if !slices.Contains(rims[own][p.Tile], area) {
+				rims[own][p.Tile] = append(rims[own][p.Tile], area)
+			}
+		}
+	}
+	assert.Len(t, met, len(disk)-1)
+	assert.Len(t, r.Beyond(), len(disk)-1)
+	for a := fence.Area(1); int(a) <= r.Areas(); a++ {
+		for other, areas := range r.Beyond(a) {
+			require.Contains(t, disk[1:], other)
+			require.IsIncreasing(t, append([]fence.Area{0}, areas...))
+			if others[other] != nil {
+				require.ElementsMatch(t, rims[a][other], areas, "area %d of %s", a, id)
+			}
+			require.Subset(t, r.Beyond()[other], areas)
+		}
 	}
 }
 

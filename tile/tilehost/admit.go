@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/h3cell"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -64,32 +65,11 @@ func (h *Host) acceptable(ctx context.Context, o *tile.Handover) error {
 
 var errNoCell = errors.New("it is no cell of H3")
 
-// pentagons are the base cells of H3 that have five neighbours, a bit for each.
-var pentagons = func() (set [2]uint64) {
-	for _, c := range []uint64{4, 14, 24, 38, 49, 58, 63, 72, 83, 97, 107, 117} {
-		set[c/64] |= 1 << (c % 64)
-	}
-	return set
-}()
-
 // Cells is a Config.Allow that refuses what is no cell of H3, of any resolution. It asks no library, and so needs no
-// cgo. Bits of a cell, from the highest: 1 zero, 4 mode (1), 3 zero, 4 resolution, 7 base cell (below 122), and 15
-// digits of 3 bits each, of which those beyond the resolution are 7 and all others less. Below a pentagon the first
-// digit that is not 0 is not 1.
+// cgo.
 func Cells(id fence.TileID) error {
-	resolution, base := int(id>>52&15), uint64(id>>45&127)
-	if id>>56 != 1<<3 || base >= 122 {
+	if !h3cell.Valid(uint64(id)) {
 		return errNoCell
-	}
-	pentagon := pentagons[base/64]>>(base%64)&1 == 1
-	for r := 1; r <= 15; r++ {
-		digit := id >> (3 * (15 - r)) & 7
-		switch {
-		case (digit == 7) != (r > resolution), pentagon && digit == 1:
-			return errNoCell
-		case digit != 0:
-			pentagon = false
-		}
 	}
 	return nil
 }

@@ -207,7 +207,7 @@ type world struct {
 	t         *testing.T
 	store     *memfence.Store
 	log       *memstream.Log
-	authority *memfence.Authority
+	authority fence.Authority
 	handover  func(context.Context, tile.Handover) error // of the hosts that begin from now on
 }
 

@@ -47,9 +47,11 @@ type Host struct {
 	// abandoned is why the host will never run, see Abandon.
 	abandoned error
 	tiles     map[fence.TileID]*hosted
-	life      context.Context // of all tiles
-	end       context.CancelFunc
-	running   sync.WaitGroup // the tiles' goroutines
+	// broken is why tiles whose rules could not be made are not here any more, maxBroken of them at most.
+	broken  map[fence.TileID]error
+	life    context.Context // of all tiles
+	end     context.CancelFunc
+	running sync.WaitGroup // the tiles' goroutines
 }
 
 type hostPhase int
@@ -80,7 +82,11 @@ func New(contact string, seams tile.Seams, rules func(fence.TileID) (tile.Rules,
 	case rules == nil:
 		return nil, &fence.ArgumentError{Field: "rules", Value: rules, Want: "a function that makes a tile's rules"}
 	}
+	if seams.Rims == nil {
+		seams.Rims = tile.NewRims(seams.Log)
+	}
 	h := &Host{contact: contact, seams: seams, rules: rules, cfg: c, tiles: map[fence.TileID]*hosted{},
+		broken:   map[fence.TileID]error{},
 		refusals: sampled.Logger(c.Tile.Logger), ended: sampled.Logger(c.Tile.Logger),
 		pacer: newPacer(c.Promotions, c.PromotionRate, promotionJitter), slots: make(chan struct{}, drainWidth)}
 	if cfg != nil {

@@ -291,8 +291,16 @@ func because(err, ended error) error {
 func (t *hosted) forget() {
 	t.gone = true
 	delete(t.host.tiles, t.id)
+	if errors.Is(t.err, tile.ErrRules) {
+		if len(t.host.broken) == maxBroken {
+			clear(t.host.broken)
+		}
+		t.host.broken[t.id] = t.err // for a call that awaits the tile a moment later
+	}
 	t.notify()
 }
+
+const maxBroken = 256
 
 // status is Host.TileStatus. Host.mu is held.
 func (t *hosted) status() tile.Status {

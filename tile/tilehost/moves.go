@@ -1,6 +1,7 @@
 package tilehost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -155,7 +156,7 @@ func (h *Host) Await(ctx context.Context, tiles ...fence.TileID) error {
 // absent is why Await does not wait for a tile that the host does not have.
 func (h *Host) absent(ctx context.Context, id fence.TileID) error {
 	h.mu.RLock()
-	why := h.abandoned
+	why := cmp.Or(h.abandoned, h.broken[id])
 	h.mu.RUnlock()
 	if why != nil {
 		return why
@@ -198,6 +199,7 @@ func (h *Host) add(r role, tiles []fence.TileID) error {
 func (h *Host) admit(id fence.TileID, r role) *hosted {
 	t := &hosted{host: h, id: id, role: r}
 	h.tiles[id] = t
+	delete(h.broken, id)
 	if h.phase == hostRunning {
 		t.start()
 	}

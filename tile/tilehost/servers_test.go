@@ -32,7 +32,7 @@ func servers(t *testing.T) tile.Seams {
 	addresses, database := stacktest.Redis(t), stacktest.PostgresDB(t)
 	client := redis.NewClusterClient(redisfence.Options(addresses...))
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	require.NoError(t, store.Load(t.Context()))
 	pool, err := pgxpool.New(t.Context(), database)

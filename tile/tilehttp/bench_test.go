@@ -13,7 +13,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/cputime"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
@@ -70,10 +70,10 @@ func playBots(b *testing.B, f forwarder, pause time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	measuring.Store(1)
-	used, began := cpuTime(), time.Now()
+	used, began := cputime.Used(), time.Now()
 	time.Sleep(benchTime)
 	measuring.Store(0)
-	used, took := cpuTime()-used, time.Since(began)
+	used, took := cputime.Used()-used, time.Since(began)
 	runtime.ReadMemStats(&after)
 	cancel()
 	playing.Wait()
@@ -125,12 +125,6 @@ func (p *bot) play(
 		}
 		next = next.Add(pause)
 	}
-}
-
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // fails for no argument that is given here
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 type forwarder interface {

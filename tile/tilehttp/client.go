@@ -42,40 +42,29 @@ func (e *UnavailableError) Unwrap() []error { return []error{e.Outcome, e.Err} }
 
 // Config holds the optional settings of a Client. Nil and the zero value are valid.
 type Config struct {
-	// URL is where a contact takes connections (Path) and hand-overs (HandoverPath). Nil means http://<contact><path>
-	// for a contact that is host:port and nothing else (route.ValidateAddress); one that is given must be as careful:
-	// contacts are what other processes have announced. An error is that of Forward or Handover.
-	URL func(contact, path string) (string, error)
-
 	// Keys prove this process to tile servers, and them to it. Empty: every answer is believed.
 	Keys Keys
 
-	// TLS is for calls to tile servers, whose URLs then begin with https unless URL is given. Nil: not encrypted. It
-	// goes into the transport that nil makes, so not together with Transport.
+	// TLS is for calls to tile servers, whose URLs then begin with https. Nil: not encrypted.
 	TLS *tls.Config
-
-	// Transport makes the handshakes and sends the hand-overs, over HTTP/1.1. Nil makes one that uses no proxy. One
-	// that is given must not repeat requests by itself, and Close leaves it alone.
-	Transport http.RoundTripper
-
-	// MaxInFlight is how many intents may be under way to a tile server; more are refused with tile.ErrOverloaded. It
-	// should not be above the server's HandlerConfig.MaxInFlight. Zero means 16,384: at 20,000 intents a second and 2
-	// ticks a second 10,000 are under way at the end of a tick.
-	MaxInFlight int
-	// DialTimeout bounds the making of a connection with its handshake. Zero means 2 s.
-	DialTimeout time.Duration
-	// WriteTimeout is how long a tile server may take to accept a message before the connection is given up. Zero
-	// means 5 s.
-	WriteTimeout time.Duration
 
 	Logger *slog.Logger // nil discards
 
 	tuning tuning
 }
 
-// tuning are settings that only tests change.
+// tuning holds what only tests change. Zero fields mean the values of link.go.
 type tuning struct {
 	PingInterval time.Duration // how often a peer is asked for a sign of life, which it must give within the same time
+	WriteTimeout time.Duration // how long a peer may take to accept a message
+	MaxInFlight  int           // intents under way on one connection
+	Transport    http.RoundTripper
+}
+
+func (t *tuning) withDefaults() {
+	t.PingInterval = cmp.Or(t.PingInterval, pingInterval)
+	t.WriteTimeout = cmp.Or(t.WriteTimeout, writeTimeout)
+	t.MaxInFlight = cmp.Or(t.MaxInFlight, maxInFlight)
 }
 
 // Client sends intents and hand-overs to the processes that run tiles; it is an admission.Forwarder, and its
@@ -103,18 +92,18 @@ func NewClient(cfg *Config) (*Client, error) {
 	}
 	client := &Client{cfg: c, peers: map[string]*peer{}}
 	client.life, client.end = context.WithCancelCause(context.Background())
-	if c.Transport == nil {
-		client.own = &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: c.DialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+	if c.tuning.Transport == nil {
+		client.own = &http.Transport{ // without a proxy
+			DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
 			MaxIdleConnsPerHost: 16, // for hand-overs
 			IdleConnTimeout:     time.Minute,
 			DisableCompression:  true,
 			TLSClientConfig:     c.TLS,
 		}
-		client.cfg.Transport = client.own
+		client.cfg.tuning.Transport = client.own
 	}
 	client.http = &http.Client{
-		Transport: client.cfg.Transport,
+		Transport: client.cfg.tuning.Transport,
 		// A redirect on this level is no tile's, and following it would be a second submission.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -123,18 +112,12 @@ func NewClient(cfg *Config) (*Client, error) {
 
 func (c *Config) withDefaults() (Config, error) {
 	d := setting.Of(c)
-	if d.URL == nil {
-		d.URL = d.urlAt
-	}
 	d.Logger = cmp.Or(d.Logger, slog.New(slog.DiscardHandler))
-	var s setting.Check
-	s.Refuse(d.TLS != nil && d.Transport != nil, "TLS", "set", "nil: Transport has its own")
-	s.Duration("DialTimeout", &d.DialTimeout, 2*time.Second)
-	bounds(&s, &d.MaxInFlight, &d.WriteTimeout, &d.tuning.PingInterval)
-	return d, errors.Join(d.Keys.Validate(), s.Err)
+	d.tuning.withDefaults()
+	return d, d.Keys.Validate()
 }
 
-// urlAt makes the URL of a path at a contact.
+// urlAt makes the URL of a path at a contact. Contacts are what other processes have announced.
 func (c *Config) urlAt(contact, path string) (string, error) {
 	if err := route.ValidateAddress(contact); err != nil {
 		// Not the argument's error, which would be about the intent.
@@ -144,13 +127,6 @@ func (c *Config) urlAt(contact, path string) (string, error) {
 		return "https://" + contact + path, nil
 	}
 	return "http://" + contact + path, nil
-}
-
-// bounds fills in what both ends of a connection bound, and checks it.
-func bounds(s *setting.Check, inFlight *int, writeTimeout, pingInterval *time.Duration) {
-	s.Number("MaxInFlight", inFlight, defaultMaxInFlight)
-	s.Duration("WriteTimeout", writeTimeout, defaultWriteTimeout)
-	*pingInterval = cmp.Or(*pingInterval, defaultPingInterval)
 }
 
 // Forward sends an intent to the process at contact and waits for its outcome, which takes until the end of a tick;

@@ -121,12 +121,13 @@ func TestOverload(t *testing.T) {
 	for _, side := range []string{"gateway", "tile server"} {
 		g := newGated()
 		limits := map[string]int{side: 3}
-		h, err := tilehttp.NewHandler(g, &tilehttp.HandlerConfig{MaxInFlight: limits["tile server"]})
+		h, err := tilehttp.NewHandler(g, tilehttp.HandlerConfig{}.With(
+			tilehttp.Tuning{MaxInFlight: limits["tile server"]}))
 		require.NoError(t, err)
 		server := httptest.NewServer(h)
 		defer server.Close()
 		contact := server.Listener.Addr().String()
-		client := newClient(t, &tilehttp.Config{MaxInFlight: limits["gateway"]})
+		client := newClient(t, tilehttp.Config{}.With(tilehttp.Tuning{MaxInFlight: limits["gateway"]}))
 		for range 2 {
 			var wg sync.WaitGroup
 			for range 3 {
@@ -162,8 +163,8 @@ func TestTileServerThatNeverReads(t *testing.T) {
 	}}
 	flood := func(t *testing.T, limit, intents int) {
 		t.Parallel()
-		client := newClient(t, tilehttp.Config{MaxInFlight: limit, Transport: small,
-			WriteTimeout: 3 * time.Second}.With(tilehttp.Tuning{PingInterval: time.Minute}))
+		client := newClient(t, tilehttp.Config{}.With(tilehttp.Tuning{MaxInFlight: limit, Transport: small,
+			WriteTimeout: 3 * time.Second, PingInterval: time.Minute}))
 		var overloaded, unknown, notApplied atomic.Int64
 		var wg sync.WaitGroup
 		for range intents {
@@ -198,8 +199,8 @@ func TestTileServerThatNeverReads(t *testing.T) {
 func TestGatewayThatNeverReads(t *testing.T) {
 	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (tile.Result, error) {
 		return tile.Result{}, errors.New(strings.Repeat("x", 400))
-	}), tilehttp.HandlerConfig{MaxInFlight: 500, WriteTimeout: time.Second}.With(
-		tilehttp.Tuning{PingInterval: time.Minute}))
+	}), tilehttp.HandlerConfig{}.With(
+		tilehttp.Tuning{MaxInFlight: 500, WriteTimeout: time.Second, PingInterval: time.Minute}))
 	require.NoError(t, err)
 	server := httptest.NewServer(h)
 	defer server.Close()

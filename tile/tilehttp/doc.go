@@ -77,11 +77,12 @@
 // Intents that come within about five milliseconds share a message, and so do the outcomes of a tick. The first intent
 // after a pause is sent at once. On each connection:
 //
-//   - A gateway has at most Config.MaxInFlight intents under way, and 4 MiB of them unwritten. More are refused with
+//   - A gateway has at most 16,384 intents under way, and 4 MiB of them unwritten. More are refused with
 //     tile.ErrOverloaded.
-//   - A tile server runs at most HandlerConfig.MaxInFlight intents, and refuses more with the same error. A gateway
-//     that sends on without reading the refusals is read no further.
-//   - A peer that does not take a message within WriteTimeout, or answer a ping within 3 s, is disconnected.
+//   - A tile server runs at most 16,384 intents, and refuses more with the same error. A gateway that sends on without
+//     reading the refusals is read no further.
+//   - A connection is made within 2 s. A peer that does not take a message within 5 s, or answer a ping within 3 s, is
+//     disconnected.
 //
 // # Failures
 //
@@ -103,7 +104,7 @@
 // The handlers trust what they receive: the actor of an intent, and that a hand-over comes from the tile's owner.
 // Only gateways may reach the first and only processes that run tiles the second; both belong on an internal port.
 // The worst that a false hand-over can do is move a tile; it cannot fork it. For mutual
-// TLS give the server its certificates, the client a Transport, and both an https URL.
+// TLS give the server its certificates, and the client its own in Config.TLS.
 //
 // # Concurrency and testing
 //

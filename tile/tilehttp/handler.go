@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -38,12 +37,6 @@ func (f SubmitterFunc) Submit(ctx context.Context, in tile.Intent) (tile.Result,
 
 // HandlerConfig holds the optional settings of a Handler. Nil and the zero value are valid.
 type HandlerConfig struct {
-	// MaxInFlight is how many intents of one connection may be under way; more are answered with
-	// tile.ErrOverloaded. Zero means 16,384.
-	MaxInFlight int
-	// WriteTimeout is how long a gateway may take to accept a message before it is disconnected. Zero means 5 s.
-	WriteTimeout time.Duration
-
 	// Keys prove gateways to this process, and it to them. Empty: every process that reaches the port is believed.
 	Keys Keys
 	// Contact is the one under which this process is known. With Keys, a call to another contact is refused: a
@@ -83,9 +76,8 @@ func NewHandler(tiles Submitter, cfg *HandlerConfig) (*Handler, error) {
 	c := setting.Of(cfg)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.refusals = sampled.Logger(c.Logger)
-	var check setting.Check
-	bounds(&check, &c.MaxInFlight, &c.WriteTimeout, &c.tuning.PingInterval)
-	if err := errors.Join(c.Keys.Validate(), check.Err); err != nil {
+	c.tuning.withDefaults()
+	if err := c.Keys.Validate(); err != nil {
 		return nil, err
 	}
 	return &Handler{tiles: tiles, cfg: c, sessions: map[*session]struct{}{}}, nil
@@ -125,7 +117,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(keys) > 0 {
-		limited, cancel := context.WithTimeout(s.ctx, h.cfg.WriteTimeout)
+		limited, cancel := context.WithTimeout(s.ctx, h.cfg.tuning.WriteTimeout)
 		err = keys.admit(limited, conn, r.Header, challenged)
 		cancel()
 		if err != nil {
@@ -136,7 +128,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	h.cfg.refusals.Info("gateway connected", "remote", r.RemoteAddr)
-	err = s.run(newLink(conn, h.cfg.WriteTimeout, h.cfg.tuning.PingInterval))
+	err = s.run(newLink(conn, h.cfg.tuning.WriteTimeout, h.cfg.tuning.PingInterval))
 	h.cfg.refusals.Info("gateway disconnected", "remote", r.RemoteAddr, "error", err)
 }
 

@@ -185,7 +185,7 @@ type request struct {
 
 // post sends a request once and reads the whole answer. Its error is an *UnavailableError.
 func (c *Client) post(ctx context.Context, contact string, r request) (status int, b []byte, err error) {
-	url, err := c.cfg.URL(contact, r.path)
+	url, err := c.cfg.urlAt(contact, r.path)
 	if err != nil {
 		return 0, nil, &UnavailableError{Contact: contact, Outcome: fence.ErrNotApplied, Err: err}
 	}

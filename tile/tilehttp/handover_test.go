@@ -17,6 +17,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/fence/route"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
@@ -128,11 +129,7 @@ func TestHandoverToNobody(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrNotApplied)
 	require.ErrorIs(t, err, tilehttp.ErrUnavailable)
 
-	no := errors.New("no such contact")
-	client, err = tilehttp.NewClient(&tilehttp.Config{URL: func(string, string) (string, error) { return "", no }})
-	require.NoError(t, err)
-	defer client.Close()
-	require.ErrorIs(t, client.Handover(t.Context(), given(contact)), no)
+	require.ErrorIs(t, client.Handover(t.Context(), given("no address")), fence.ErrNotApplied)
 }
 
 func TestHandoverTimeoutIsUnknown(t *testing.T) {
@@ -187,7 +184,8 @@ func TestHandoverIgnoresUnknownFields(t *testing.T) {
 	body := strings.Replace(goldenHandover, `"v":1`, `"v":1,"new":{"deep":[1]}`, 1)
 	h.ServeHTTP(w, request(tilehttp.HandoverPath, body))
 	assert.Equal(t, http.StatusOK, w.Code)
-	client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(`{"v":1,"serving":true,"new":1}`)})
+	client, err := tilehttp.NewClient(tilehttp.Config{}.With(
+		tilehttp.Tuning{Transport: oneReply(`{"v":1,"serving":true,"new":1}`)}))
 	require.NoError(t, err)
 	require.NoError(t, client.Handover(t.Context(), given("b:7000")))
 }
@@ -215,7 +213,7 @@ func TestHandoverGolden(t *testing.T) {
 	}
 
 	sent := &recordingTransport{}
-	client, err := tilehttp.NewClient(&tilehttp.Config{Transport: sent})
+	client, err := tilehttp.NewClient(tilehttp.Config{}.With(tilehttp.Tuning{Transport: sent}))
 	require.NoError(t, err)
 	require.NoError(t, client.Handover(t.Context(), given("b:7000")))
 	assert.Equal(t, goldenHandover, sent.body)
@@ -253,10 +251,12 @@ func FuzzHandoverHandler(f *testing.F) {
 		require.Equal(t, http.StatusOK, w.Code)
 		// What was understood is what the client would have sent.
 		again := &recordingTransport{}
-		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: again,
-			URL: func(string, string) (string, error) { return "http://x", nil }})
+		client, err := tilehttp.NewClient(tilehttp.Config{}.With(tilehttp.Tuning{Transport: again}))
 		require.NoError(t, err)
 		want := *got
+		if route.ValidateAddress(want.To) != nil {
+			want.To = "x:1"
+		}
 		require.NoError(t, client.Handover(t.Context(), want))
 		h.ServeHTTP(httptest.NewRecorder(), request(tilehttp.HandoverPath, again.body))
 		require.Equal(t, want, *got)
@@ -268,7 +268,7 @@ func FuzzHandoverReply(f *testing.F) {
 	f.Add([]byte(`{"v":1,"error":{"code":"lost","tile":"85283473fffffff","epoch":7,"contact":"b:1"}}`))
 	f.Add([]byte(`{"v":1,"serving":true,"error":{"code":"ending"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		client, err := tilehttp.NewClient(&tilehttp.Config{Transport: oneReply(b)})
+		client, err := tilehttp.NewClient(tilehttp.Config{}.With(tilehttp.Tuning{Transport: oneReply(b)}))
 		require.NoError(t, err)
 		err = client.Handover(t.Context(), given("x:1"))
 		if err == nil {

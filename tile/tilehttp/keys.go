@@ -24,7 +24,7 @@ import (
 // With keys a connection begins with a challenge of each end to the other, which is answered by an HMAC over both
 // challenges and the contact that was called: a process without a key can neither send intents nor answer them, nor
 // pass a gateway on to a tile server of another address. What follows on the connection is not signed, and nothing is
-// encrypted: where others can write into the network between your processes, use TLS (Config.URL and Transport) too.
+// encrypted: where others can write into the network between your processes, use TLS (Config.TLS) too.
 //
 // Without keys every process that reaches the port is believed.
 type Keys [][]byte

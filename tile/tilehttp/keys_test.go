@@ -2,6 +2,7 @@ package tilehttp_test
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"log"
 	"net"
@@ -36,7 +37,7 @@ func guarded(t testing.TB, k tilehttp.Keys) (contact string, through *atomic.Int
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	contact = l.Addr().String()
-	cfg := &tilehttp.HandlerConfig{Keys: k, Contact: contact, WriteTimeout: time.Second}
+	cfg := tilehttp.HandlerConfig{Keys: k, Contact: contact}.With(tilehttp.Tuning{WriteTimeout: time.Second})
 	h, err := tilehttp.NewHandler(tilehttp.SubmitterFunc(func(context.Context, tile.Intent) (tile.Result, error) {
 		through.Add(1)
 		return tile.Result{Outcome: stream.Applied}, nil
@@ -168,9 +169,7 @@ func TestABadCertificateIsNotApplied(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it says that its certificate was refused
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	client := newClient(t, &tilehttp.Config{DialTimeout: time.Minute, URL: func(contact, path string) (string, error) {
-		return "https://" + contact + path, nil
-	}})
+	client := newClient(t, &tilehttp.Config{TLS: &tls.Config{MinVersion: tls.VersionTLS13}})
 	_, err = client.Forward(t.Context(), server.Listener.Addr().String(), tile.Intent{Tile: here})
 	require.ErrorContains(t, err, "certificate")
 	require.ErrorIs(t, err, fence.ErrNotApplied)
@@ -199,7 +198,8 @@ func sent(t *testing.T, contact, path, body, kind, origin string) int {
 func TestAnOldHandoverIsRefused(t *testing.T) {
 	contact, through := guarded(t, keys("a"))
 	var seen *http.Request
-	client := newClient(t, &tilehttp.Config{Keys: keys("a"), Transport: recorder(func(r *http.Request) { seen = r })})
+	client := newClient(t, tilehttp.Config{Keys: keys("a")}.With(tilehttp.Tuning{
+		Transport: recorder(func(r *http.Request) { seen = r })}))
 	require.Error(t, client.Handover(t.Context(), given(contact)))
 	for _, c := range []struct {
 		change func(h http.Header)
@@ -232,8 +232,8 @@ func TestAHandoverExpires(t *testing.T) {
 			return nil
 		}), &tilehttp.HandlerConfig{Keys: keys("a")})
 		var seen *http.Request
-		client := newClient(t, &tilehttp.Config{Keys: keys("a"),
-			Transport: recorder(func(r *http.Request) { seen = r })})
+		client := newClient(t, tilehttp.Config{Keys: keys("a")}.With(tilehttp.Tuning{
+			Transport: recorder(func(r *http.Request) { seen = r })}))
 		require.Error(t, client.Handover(t.Context(), given("b:7000")))
 		for _, want := range []int{http.StatusOK, http.StatusOK, http.StatusUnauthorized} {
 			again := seen.Clone(t.Context())

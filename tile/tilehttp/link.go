@@ -28,9 +28,10 @@ const (
 
 // Bounds of a connection, the same at both ends.
 const (
-	defaultMaxInFlight  = 16384 // 20,000 intents a second that wait 400 ms on average, and twice that at a tick
-	defaultWriteTimeout = 5 * time.Second
-	defaultPingInterval = 3 * time.Second
+	maxInFlight  = 16384 // 20,000 intents a second that wait 400 ms on average, and twice that at a tick
+	writeTimeout = 5 * time.Second
+	pingInterval = 3 * time.Second
+	dialTimeout  = 2 * time.Second // with the handshake
 )
 
 // link is one end of a connection: a writer that gathers, a heartbeat, and the reading of whole messages. What is

@@ -45,7 +45,7 @@ func (c *Client) uplink(ctx context.Context, contact string) (*uplink, error) {
 		case p.link != nil && p.link.open():
 			defer c.mu.Unlock()
 			return p.link, nil
-		case p.waiting >= c.cfg.MaxInFlight:
+		case p.waiting >= c.cfg.tuning.MaxInFlight:
 			defer c.mu.Unlock()
 			return nil, fmt.Errorf("%d intents wait for a connection to %s: %w", p.waiting, contact, tile.ErrOverloaded)
 		}
@@ -87,8 +87,8 @@ func (c *Client) dial(contact string, p *peer) {
 		_ = conn.CloseNow()
 	}
 	if err == nil {
-		u = &uplink{link: newLink(conn, c.cfg.WriteTimeout, c.cfg.tuning.PingInterval), contact: contact,
-			limit: c.cfg.MaxInFlight, counts: &c.counts, waiting: map[uint64]*call{}, stop: stop}
+		u = &uplink{link: newLink(conn, c.cfg.tuning.WriteTimeout, c.cfg.tuning.PingInterval), contact: contact,
+			limit: c.cfg.tuning.MaxInFlight, counts: &c.counts, waiting: map[uint64]*call{}, stop: stop}
 		p.link = u
 	} else {
 		p.failed(err)
@@ -112,11 +112,11 @@ func (c *Client) dial(contact string, p *peer) {
 
 // handshake connects to a contact.
 func (c *Client) handshake(contact string) (*websocket.Conn, error) {
-	url, err := c.cfg.URL(contact, Path)
+	url, err := c.cfg.urlAt(contact, Path)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.life, c.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(c.life, dialTimeout)
 	defer cancel()
 	offer := c.cfg.Keys.offer(contact)
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // the package says not to

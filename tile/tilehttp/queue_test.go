@@ -39,7 +39,7 @@ func (q *queueing) Queue(_ context.Context, in tile.Intent, answered func(tile.R
 
 func (q *queueing) handler(t *testing.T) *tilehttp.Handler {
 	t.Helper()
-	h, err := tilehttp.NewHandler(q, &tilehttp.HandlerConfig{MaxInFlight: 4, Queue: q.Queue})
+	h, err := tilehttp.NewHandler(q, tilehttp.HandlerConfig{Queue: q.Queue}.With(tilehttp.Tuning{MaxInFlight: 4}))
 	require.NoError(t, err)
 	return h
 }

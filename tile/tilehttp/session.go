@@ -102,13 +102,13 @@ func (s *session) dismiss(why *fence.ArgumentError) {
 func (s *session) start(w *wireSent) {
 	s.mu.Lock()
 	s.giveBack()
-	full := s.underWay >= s.h.cfg.MaxInFlight
+	full := s.underWay >= s.h.cfg.tuning.MaxInFlight
 	if !full {
 		s.underWay++
 	}
 	s.mu.Unlock()
 	if full {
-		s.refuse(w.ID, fmt.Errorf("%d intents are under way: %w", s.h.cfg.MaxInFlight, tile.ErrOverloaded))
+		s.refuse(w.ID, fmt.Errorf("%d intents are under way: %w", s.h.cfg.tuning.MaxInFlight, tile.ErrOverloaded))
 		return
 	}
 	id, in, p := w.ID, w.intent(), &place{}
@@ -208,7 +208,7 @@ func (s *session) answer(b []byte) {
 func (s *session) refuse(id uint64, err error) {
 	b := encodeAnswer(id, tile.Result{}, err)
 	s.mu.Lock()
-	for s.refusals >= s.h.cfg.MaxInFlight && !s.ended {
+	for s.refusals >= s.h.cfg.tuning.MaxInFlight && !s.ended {
 		s.room.Wait()
 	}
 	s.refusals++

@@ -2,6 +2,7 @@ package tiletest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -23,6 +24,7 @@ const (
 		"of Play makes both"
 	inDeparture = "a departure without the event that takes the entity out"
 	inReturn    = "a return that is not taken: Play keeps Inputs.UnderWay places free, or has no bound for returns"
+	inTotals    = "an arrival that is taken and not booked, or booked twice; a refusal that is not given back"
 	inRoom      = "a departure without Inputs.Room, or one room that is asked about once and used twice in a tick"
 )
 
@@ -61,13 +63,16 @@ type sea struct {
 	places map[string]fence.TileID
 
 	borders map[fence.TileID]*border
+	games   []*game
+	totals  map[string]int // at the beginning
 }
 
 // border is one tile's.
 type border struct {
 	*sea
 	at       fence.TileID
-	arrivals []*crossing // that the tick is asked about
+	seen     map[fence.TileID]tile.Rim // at the tick
+	arrivals []*crossing               // that the tick is asked about
 	returns  []*crossing
 	room     map[fence.TileID]int // that the rules were told of
 	before   []string
@@ -85,7 +90,6 @@ type crossing struct {
 func playSea(newRules NewRules, intent Generator, census Census, c *Config, counts tally) (err error) {
 	s := &sea{r: rand.New(rand.NewPCG(c.Seed, 3)), census: census, counts: counts, under: map[string]*crossing{},
 		places: map[string]fence.TileID{}, borders: map[fence.TileID]*border{}}
-	var games []*game
 	for _, id := range c.Tiles {
 		g := &game{Config: *c, newRules: newRules, r: s.r, counts: counts, border: &border{sea: s, at: id}}
 		g.Tile = id
@@ -99,9 +103,10 @@ func playSea(newRules NewRules, intent Generator, census Census, c *Config, coun
 		if err := g.border.settle(g, nil); err != nil {
 			return err
 		}
-		games, s.borders[id] = append(games, g), g.border
+		s.games, s.borders[id] = append(s.games, g), g.border
 	}
-	g := games[0]
+	s.totals = s.sum(c)
+	g := s.games[0]
 	defer func() {
 		if p := recover(); p != nil {
 			err = g.violated("The rules panic", fmt.Sprintf("%v\n%s", p, debug.Stack()), "")
@@ -112,15 +117,39 @@ func playSea(newRules NewRules, intent Generator, census Census, c *Config, coun
 		if err != nil {
 			return err
 		}
-		for _, g = range games {
+		for _, g = range s.games {
 			g.tick++
 			g.intents = slices.DeleteFunc(slices.Clone(all), func(in tile.Intent) bool { return in.Tile != g.Tile })
 			if err = g.step(); err != nil {
 				return err
 			}
+			if now := s.sum(c); !maps.Equal(now, s.totals) {
+				return g.violated("The totals have changed", fmt.Sprintf("%v, and they were %v", now, s.totals),
+					inTotals)
+			}
 		}
 	}
 	return nil
+}
+
+// sum is what all tiles have, and all that is under way.
+func (s *sea) sum(c *Config) map[string]int {
+	all := map[string]int{}
+	for _, g := range s.games {
+		add(all, c.Totals(g.owner))
+	}
+	for _, under := range s.order {
+		add(all, c.Carries(&under.Departure))
+	}
+	return all
+}
+
+func add(sum, some map[string]int) {
+	for name, n := range some {
+		if sum[name] += n; sum[name] == 0 {
+			delete(sum, name)
+		}
+	}
 }
 
 // inputs are what the next tick is asked about: some of what is under way.
@@ -235,14 +264,14 @@ func (b *border) cross(g *game, out *tile.Outputs, after map[string]bool) error 
 			c.refused = v.Refused
 			b.counts.add("transfers", "refused: "+v.Refused, 1)
 			continue
-		case !after[c.Entity] && !leaves[c.Entity]:
+		case !after[c.Entity] && !leaves[c.Entity] && !g.Ends(c.Entity):
 			return g.violated("An arrival is taken, and not in the tile", c.Entity, inArrival)
 		}
 		b.counts.add("transfers", "arrived", 1)
 		b.forget(c)
 	}
 	for _, c := range b.returns {
-		if !after[c.Entity] && !leaves[c.Entity] {
+		if !after[c.Entity] && !leaves[c.Entity] && !g.Ends(c.Entity) {
 			return g.violated("An entity that comes back is not in the tile", fmt.Sprintf("%s, refused with %q",
 				c.Entity, c.refused), inReturn)
 		}

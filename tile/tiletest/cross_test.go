@@ -1,6 +1,7 @@
 package tiletest_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -185,4 +186,59 @@ func TestWrongCrossingsAreCaught(t *testing.T) {
 	}
 	err := tiletest.CrossViolation(t, newPurse(""), coins, census, nil)
 	assert.ErrorContains(t, err, "do not travel")
+}
+
+func newGuard(mutant string, peeks *[2]int) tiletest.NewRules {
+	return func(id fence.TileID) (tile.Rules, error) {
+		h, err := newHall(mutant)(id)
+		return &guard{h.(*hall), peeks}, err
+	}
+}
+
+// guard is a hall whose rules look through the door. It counts how often nothing is seen, and something.
+type guard struct {
+	*hall
+	peeks *[2]int
+}
+
+func (g *guard) Sights() []tile.Sight {
+	return []tile.Sight{{Tile: g.door(), View: func() tile.View {
+		if g.mutant == "a view that fails" {
+			return unreadable{&hall{}}
+		}
+		return &hall{}
+	}}}
+}
+
+// unreadable is a view that cannot be restored.
+type unreadable struct{ *hall }
+
+func (unreadable) Restore([]byte) error { return errors.New("as asked") }
+
+func (g *guard) Play(tick fence.Tick, in tile.Inputs) tile.Outputs {
+	if rim := in.Rim(g.door()); rim.View == nil {
+		g.peeks[0]++
+	} else {
+		g.peeks[1]++
+		if g.mutant == "writes to what it sees" {
+			rim.View.(*hall).guests["a stranger"] = true
+		}
+	}
+	return g.hall.Play(tick, in)
+}
+
+// TestRulesThatLook: rules see other tiles, or nothing; what they see is not theirs to change.
+func TestRulesThatLook(t *testing.T) {
+	of := func(rules tile.Rules) []string { return census(rules.(*guard).hall) }
+	var peeks [2]int
+	require.NoError(t, tiletest.CrossViolation(t, newGuard("", &peeks), goes, of, nil))
+	assert.Positive(t, peeks[0])
+	assert.Positive(t, peeks[1])
+	tiletest.Run(t, newGuard("", &peeks), goes1, &tiletest.Config{Tile: lobby, Ticks: 20})
+	for mutant, want := range map[string]string{
+		"writes to what it sees": "Play changes what it sees of tile",
+		"a view that fails":      "A view cannot be restored",
+	} {
+		assert.ErrorContains(t, tiletest.CrossViolation(t, newGuard(mutant, &peeks), goes, of, nil), want)
+	}
 }

@@ -28,6 +28,7 @@
 //   - An entity is in one tile, or under way, and not in two of them.
 //   - What departs is not in the tile any more; what has arrived, or come back, is; what was refused is not.
 //   - No more depart than Inputs.Room allows, and no verdict is about nothing.
+//   - What rules see of other tiles (tile.Sighted) is as Play found it. On the hosts they see nothing.
 //
 // Arrivals, returns and room are random: a return may come after others have asked for its place, and a border may be
 // closed. On the hosts, an owner is killed before and after each kind of commit of a crossing (the departure, the

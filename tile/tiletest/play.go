@@ -197,9 +197,15 @@ func closed(fence.TileID, int) int { return 0 }
 
 // decide plays Resolve, or Play, which may not change the state.
 func (g *game) decide(before []byte) (*stream.Batch, *tile.Outputs, error) {
-	in := tile.Inputs{Intents: g.intents, Elapsed: elapsed(g.r), Room: closed}
+	in := tile.Inputs{Intents: g.intents, Elapsed: elapsed(g.r), Room: closed, Rim: unseen}
+	var seen map[fence.TileID][]byte
 	if g.border != nil {
 		g.border.inputs(&in)
+		var err error
+		if in.Rim, err = g.border.rims(g); err != nil {
+			return nil, nil, err
+		}
+		seen = g.border.pictures()
 	}
 	out := ask(g.owner, g.tick, &in)
 	if err := g.compare(before, g.owner, "Resolve changes the state", inResolve); err != nil {
@@ -210,6 +216,9 @@ func (g *game) decide(before []byte) (*stream.Batch, *tile.Outputs, error) {
 			fmt.Sprintf("%d outcomes", len(out.Outcomes)), "an intent that is skipped without an outcome")
 	}
 	if g.border != nil {
+		if err := g.border.unchanged(g, seen); err != nil {
+			return nil, nil, err
+		}
 		if err := g.border.check(g, &out); err != nil {
 			return nil, nil, err
 		}
@@ -238,7 +247,7 @@ func (g *game) culprit(err error, before []byte) error {
 		if err != nil || !ok {
 			break
 		}
-		ask(rules, g.tick, &tile.Inputs{Intents: g.intents[i : i+1], Room: closed})
+		ask(rules, g.tick, &tile.Inputs{Intents: g.intents[i : i+1], Room: closed, Rim: unseen})
 		if after, err := rules.Snapshot(); err == nil && !same(before, after) {
 			v.detail += fmt.Sprintf("\nintent %d does so alone", i)
 			break

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/setting"
+	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -32,6 +33,14 @@ type Config struct {
 	// Tiles are those between which entities travel, of Cross alone. Default 85283083fffffff and 85283087fffffff, two
 	// neighbours.
 	Tiles []fence.TileID
+	// Ends reports whether what departs under a name ends where it arrives, or comes back, and is in no census: a
+	// message of package warp, or coins that become part of a balance. It is of Cross alone, as the next two are.
+	// Default: nothing ends so.
+	Ends func(entity string) bool
+	// Totals sums what a tile has, such as coins and goods by their names, and Carries what is under way with a
+	// departure. What all tiles and all that is under way have together may never change. Default: no sums.
+	Totals  func(tile.Rules) map[string]int
+	Carries func(*stream.Departure) map[string]int
 	// Ticks is how many ticks are played on the rules alone, and half as many on a cluster. Default 300.
 	Ticks int
 	// Intents is how many intents a tick has at most. Default 8.
@@ -59,6 +68,15 @@ func (c *Config) withDefaults() Config {
 		d.Tiles = []fence.TileID{defaultTile, defaultTile + 1<<30}
 	}
 	d.Ticks = cmp.Or(d.Ticks, 300)
+	if d.Ends == nil {
+		d.Ends = func(string) bool { return false }
+	}
+	if d.Totals == nil {
+		d.Totals = func(tile.Rules) map[string]int { return nil }
+	}
+	if d.Carries == nil {
+		d.Carries = func(*stream.Departure) map[string]int { return nil }
+	}
 	d.Intents = cmp.Or(d.Intents, 8)
 	d.tuning.MaxBatch = cmp.Or(d.tuning.MaxBatch, fence.MaxPayload)
 	d.MaxSnapshot = cmp.Or(d.MaxSnapshot, fence.MaxSnapshot)

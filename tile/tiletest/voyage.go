@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -161,6 +162,7 @@ type fleet struct {
 	clusters []*Cluster
 	started  int
 	seen     map[string]bool // entities
+	totals   map[string]int  // at the beginning
 	waiting  sync.WaitGroup
 }
 
@@ -169,13 +171,22 @@ type fleet struct {
 func crossCluster(t *testing.T, newRules NewRules, intent Generator, census Census, cfg *Config, ends bool) {
 	t.Helper()
 	v := &voyage{r: rand.New(rand.NewPCG(cfg.Seed, 4)), hosts: map[fence.TileID][]*Host{}, met: tally{}}
-	f := &fleet{voyage: v, t: t, cfg: cfg, census: census, seen: map[string]bool{}}
+	f := &fleet{voyage: v, t: t, cfg: cfg, census: census, seen: map[string]bool{},
+		totals: map[string]int{}}
 	for _, id := range cfg.Tiles {
 		c := NewCluster(t, id, newRules, &tile.Config{SnapshotEvery: 10})
 		if c.voyage = v; len(f.clusters) > 0 {
 			c.seams = f.clusters[0].seams
 		}
 		f.clusters = append(f.clusters, c)
+		fresh, err := newRules(id)
+		if err == nil {
+			err = fresh.Restore(nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(f.totals, cfg.Totals(fresh))
 	}
 	intents := rand.New(rand.NewPCG(cfg.Seed, 5))
 	for round := 0; round < cfg.Ticks/4 || round < 4*cfg.Ticks && !v.covered(); round++ {
@@ -241,6 +252,7 @@ func (f *fleet) finish(ends bool) {
 	f.calm = true
 	f.mu.Unlock()
 	f.start()
+	time.Sleep(restAfter) // what the rules do by themselves ends
 	f.clusters[0].eventually("entities are still under way", func() (bool, any) {
 		under := 0
 		for _, c := range f.clusters {
@@ -254,10 +266,19 @@ func (f *fleet) finish(ends bool) {
 			f.t.Fatalf("An entity is in %d tiles, when nothing is under way\n  %s is in %v", n, name, at[name])
 		}
 	}
+	totals := map[string]int{}
 	for _, c := range f.clusters {
 		c.State()
+		c.Owner().Look(func(rules tile.Rules) { add(totals, f.cfg.Totals(rules)) })
+	}
+	if !maps.Equal(totals, f.totals) {
+		f.t.Fatalf("The totals have changed, when nothing is under way\n  %v, and they were %v\n  look for: %s", totals,
+			f.totals, inTotals)
 	}
 }
+
+// restAfter is how long rules may go on by themselves, without intents.
+const restAfter = 30 * time.Second
 
 // latestOwner is the host that serves a tile; the latest, if none does.
 func (v *voyage) latestOwner(id fence.TileID) (owner *Host) {

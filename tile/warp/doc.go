@@ -17,6 +17,9 @@
 // meanwhile. Use it where a part is worth nothing without the rest. A fleet of which a ship may come back from a full
 // port is better served by plain departures.
 //
+// State.Tally counts the warps that went and those that were called off, and Whole checks the tallies of all tiles: no
+// warp is split.
+//
 // Rules keep a State beside their own, in their snapshot, and give it a Turn in each Play. A turn's events and
 // departures are committed with the rules' own, and State.Apply folds the events: see the example. What survives which
 // loss is what survives of any transfer.

@@ -31,13 +31,14 @@ func (d *dock) play(tick fence.Tick, in tile.Inputs, begin func(*warp.Turn)) (ou
 	begin(turn)
 	for _, a := range in.Arrivals {
 		out.Verdicts = append(out.Verdicts, tile.Verdict{})
-		if !turn.Arrive(a) && turn.Seated(a.Entity) {
+		if !turn.Arrive(a) && turn.Seated(a) {
 			out.Events = append(out.Events, []byte("came "+a.Entity))
 		}
 	}
 	for _, p := range turn.Done(0) {
 		out.Events = append(out.Events, []byte("left "+p.Entity))
-		out.Departures = append(out.Departures, stream.Departure{To: p.To, Entity: p.Entity})
+		out.Departures = append(out.Departures, stream.Departure{To: p.To, Entity: p.Entity,
+			Payload: p.Payload(nil)})
 	}
 	out.Events, out.Departures = append(out.Events, turn.Events...), append(out.Departures, turn.Departures...)
 	return out

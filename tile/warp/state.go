@@ -25,6 +25,7 @@ type State struct {
 	leads map[string]*lead
 	parts map[string]*part
 	queue []message // that wait for room, those for each tile in order
+	tally Tally
 }
 
 // lead is a warp that this tile leads and has not decided.
@@ -139,6 +140,7 @@ func (s *State) led(e *event, l *lead) bool {
 		l.Absent = slices.DeleteFunc(slices.Clone(l.Absent), func(id fence.TileID) bool { return id == e.Tile })
 		return true
 	case e.Step == decided && l != nil:
+		s.tally.decide(e.Warp, l.Parts, e.Yes)
 		delete(s.leads, e.Warp)
 		return true
 	}
@@ -177,8 +179,10 @@ func (s *State) moved(e *event, p *part) bool {
 			p.Held, p.Seats = nil, nil
 		}
 	case e.Step == left:
+		s.tally.Leave -= number(e.Warp, e.Entity)
 		p.Held = slices.DeleteFunc(slices.Clone(p.Held), func(h Part) bool { return h.Entity == e.Entity })
 	case e.Step == came:
+		s.tally.Come -= number(e.Warp, e.Entity)
 		p.Seats = slices.DeleteFunc(slices.Clone(p.Seats), func(name string) bool { return name == e.Entity })
 	}
 	if len(p.Held)+len(p.Seats) == 0 {
@@ -198,7 +202,7 @@ func tilesOf(parts []Part) (all []fence.TileID) {
 
 // clone is a copy that a turn changes.
 func (s *State) clone() (c State) {
-	c.queue = s.queue
+	c.queue, c.tally = s.queue, s.tally
 	if len(s.leads) > 0 {
 		c.leads = maps.Clone(s.leads)
 		for id, l := range c.leads {
@@ -221,11 +225,12 @@ type snapshot struct {
 	Leads map[string]*lead `json:"leads,omitempty"`
 	Parts map[string]*part `json:"parts,omitempty"`
 	Queue []message        `json:"queue,omitempty"`
+	Tally Tally            `json:"tally,omitzero"`
 }
 
 // MarshalJSON implements json.Marshaler: a State is a part of the game's snapshot.
 func (s *State) MarshalJSON() ([]byte, error) {
-	return json.Marshal(snapshot{s.leads, s.parts, s.queue})
+	return json.Marshal(snapshot{s.leads, s.parts, s.queue, s.tally})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -234,6 +239,6 @@ func (s *State) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &read); err != nil {
 		return err
 	}
-	s.leads, s.parts, s.queue = read.Leads, read.Parts, read.Queue
+	s.leads, s.parts, s.queue, s.tally = read.Leads, read.Parts, read.Queue, read.Tally
 	return nil
 }

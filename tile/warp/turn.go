@@ -1,6 +1,7 @@
 package warp
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -107,8 +108,8 @@ func of(parts []Part, id fence.TileID) (all []Part) {
 	return all
 }
 
-// Arrive takes a message of a warp. message is false if the arrival is an entity of the game, which the rules decide
-// about; of one that they take they say so to Seated.
+// Arrive takes a message of a warp. message is false if the arrival is an entity of the game: the rules ask Seated, and
+// read its payload by Own.
 func (t *Turn) Arrive(a tile.Arrival) (message bool) {
 	m, ours := read(a.Entity, a.Payload)
 	if m != nil {
@@ -117,20 +118,48 @@ func (t *Turn) Arrive(a tile.Arrival) (message bool) {
 	return ours
 }
 
-// Seated says that an entity has arrived. ok is true if it had a seat: the rules may not refuse it. It may come before
-// this tile is told that all go, since another tile's messages take another way; the seat is its own in any case.
-func (t *Turn) Seated(entity string) (ok bool) {
-	for _, id := range slices.Sorted(maps.Keys(t.now.parts)) {
-		if p := t.now.parts[id]; slices.Contains(p.Seats, entity) {
-			t.commit(event{Step: came, Warp: id, Entity: entity})
-			return true
+// Seated says that an entity has arrived. ok is true if it came by a warp, and had a seat: the rules may not refuse it.
+// It may come before the leader's word, since another tile's messages take another way; the seat is its own in any
+// case. One that came otherwise has none, though a warp may keep one for it: that warp calls it off, or has it come
+// once more.
+func (t *Turn) Seated(a tile.Arrival) (ok bool) {
+	id, _ := split(a.Payload)
+	p := t.now.parts[id]
+	if p == nil || !slices.Contains(p.Seats, a.Entity) {
+		return false
+	}
+	t.commit(event{Step: came, Warp: id, Entity: a.Entity})
+	return true
+}
+
+// Leave is an entity that departs by a warp.
+type Leave struct {
+	Part
+	Warp string
+}
+
+// Payload is what the entity departs with: what the rules give it, behind the name of the warp. Own takes it apart.
+func (l *Leave) Payload(own []byte) []byte { return append([]byte(Prefix+l.Warp+":"), own...) }
+
+// Own is the rules' part of the payload of an entity that has arrived or come back, by a warp or otherwise. What the
+// rules let depart otherwise may not begin with Prefix.
+func Own(payload []byte) []byte {
+	_, own := split(payload)
+	return own
+}
+
+// split takes a payload apart; without a warp, the ID is empty.
+func split(payload []byte) (warp string, own []byte) {
+	if text, by := bytes.CutPrefix(payload, []byte(Prefix)); by {
+		if id, rest, ok := bytes.Cut(text, []byte(":")); ok {
+			return string(id), rest
 		}
 	}
-	return false
+	return "", payload
 }
 
 // Return takes back a message of a warp that another tile's rules could not read. message is false if the return is an
-// entity of the game.
+// entity of the game, whose payload the rules read by Own.
 func (t *Turn) Return(r tile.Return) (message bool) {
 	m, ours := read(r.Entity, r.Payload)
 	switch {
@@ -144,8 +173,8 @@ func (t *Turn) Return(r tile.Return) (message bool) {
 }
 
 // Done ends the turn: it decides what is due, sends what there is room for, and returns the entities that depart now.
-// The rules let each of them depart in this tick, for Part.To, with a payload of bytes at most.
-func (t *Turn) Done(bytes int) (leave []Part) {
+// The rules let each of them depart in this tick, for Part.To, with its Payload of so many bytes of theirs at most.
+func (t *Turn) Done(bytes int) (leave []Leave) {
 	for _, id := range slices.Sorted(maps.Keys(t.now.leads)) {
 		l := t.now.leads[id]
 		if len(l.Absent) == 0 {
@@ -158,16 +187,14 @@ func (t *Turn) Done(bytes int) (leave []Part) {
 	for _, id := range slices.Sorted(maps.Keys(t.now.parts)) {
 		p := t.now.parts[id]
 		for _, h := range p.Held {
-			if p.Go && t.room(h.To, bytes) > t.used[h.To] {
+			if p.Go && t.room(h.To, len(Prefix)+len(id)+1+bytes) > t.used[h.To] {
 				t.used[h.To]++
-				leave = append(leave, h)
+				leave = append(leave, Leave{h, id})
 			}
 		}
-		for _, h := range leave {
-			if t.now.parts[id] != nil && slices.Contains(p.Held, h) {
-				t.commit(event{Step: left, Warp: id, Entity: h.Entity})
-			}
-		}
+	}
+	for _, l := range leave {
+		t.commit(event{Step: left, Warp: l.Warp, Entity: l.Entity})
 	}
 	return leave
 }

@@ -29,11 +29,12 @@ type world struct {
 	Tiles map[fence.TileID]*place
 	Wire  map[string][]stream.Departure // by "from>to", in order
 	Late  bool                          // the deadline has passed
+	Sails int                           // how often x may still go by itself
 	way   []string
 }
 
 func (w *world) clone(text string, args ...any) *world {
-	c := &world{Tiles: map[fence.TileID]*place{}, Wire: map[string][]stream.Departure{}, Late: w.Late}
+	c := &world{Tiles: map[fence.TileID]*place{}, Wire: map[string][]stream.Departure{}, Late: w.Late, Sails: w.Sails}
 	for id, p := range w.Tiles {
 		c.Tiles[id] = &place{State: p.State.clone(), Here: p.Here}
 	}
@@ -75,7 +76,8 @@ func (w *world) play(t *testing.T, id, from fence.TileID, agrees bool, closed fe
 		w.Wire[way] = w.Wire[way][1:]
 		a := tile.Arrival{From: from, Transfer: stream.Transfer{Departure: d}}
 		if !turn.Arrive(a) {
-			require.True(t, turn.Seated(d.Entity), "%s has no seat:\n%s", d.Entity, strings.Join(w.way, "\n"))
+			require.Equal(t, len(d.Payload) > 0, turn.Seated(a), "%s:\n%s", d.Entity, strings.Join(w.way, "\n"))
+			require.Empty(t, Own(d.Payload))
 			here = append(here, d.Entity)
 		}
 	}
@@ -83,7 +85,8 @@ func (w *world) play(t *testing.T, id, from fence.TileID, agrees bool, closed fe
 		i := slices.Index(here, l.Entity)
 		require.GreaterOrEqual(t, i, 0)
 		here = slices.Delete(here, i, i+1)
-		turn.Departures = append(turn.Departures, stream.Departure{To: l.To, Entity: l.Entity})
+		turn.Departures = append(turn.Departures, stream.Departure{To: l.To, Entity: l.Entity,
+			Payload: l.Payload(nil)})
 	}
 	for _, e := range turn.Events {
 		ours, err := p.State.Apply(e)
@@ -109,6 +112,17 @@ func (w *world) next(t *testing.T) (all []*world) {
 	}
 	ids := slices.Sorted(maps.Keys(w.Tiles))
 	for _, id := range ids {
+		p := w.Tiles[id]
+		for _, to := range []fence.TileID{1, 3} {
+			if w.Sails > 0 && to != id && slices.Contains(p.Here, "x") && !p.State.Held("x") {
+				c := w.clone("x sails from %v to %v", id, to)
+				c.Sails--
+				c.Tiles[id].Here = slices.DeleteFunc(slices.Clone(p.Here), func(s string) bool { return s == "x" })
+				way := fmt.Sprint(id, ">", to)
+				c.Wire[way] = append(c.Wire[way], stream.Departure{To: to, Entity: "x"})
+				all = append(all, c)
+			}
+		}
 		for _, from := range append([]fence.TileID{0}, ids...) {
 			if from != 0 && len(w.Wire[fmt.Sprint(from, ">", id)]) == 0 {
 				continue
@@ -170,10 +184,14 @@ func TestAllArriveOrNoneLeaves(t *testing.T) {
 		"there and back":              {{"x", 1, 2}, {"y", 2, 1}},
 		"the leader's is not here":    {{"z", 1, 2}, {"y", 2, 1}},
 		"to the leader, out of order": {{"y", 2, 1}, {"w", 3, 1}},
+		"one also goes by itself":     {{"x", 1, 3}, {"y", 2, 3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{Tiles: map[fence.TileID]*place{1: {Here: []string{"x"}}, 2: {Here: []string{"y"}},
 				3: {Here: []string{"w"}}}, Wire: map[string][]stream.Departure{}}
+			if name == "one also goes by itself" {
+				w.Sails = 2 // there, and back
+			}
 			begin := w.Tiles[1].State.Turn(1, 1, nil, func(a Ask) bool {
 				return !slices.ContainsFunc(a.Leave, func(p Part) bool { return p.Entity == "z" })
 			})
@@ -192,18 +210,23 @@ func TestAllArriveOrNoneLeaves(t *testing.T) {
 						moved++
 					}
 				}
-				require.Contains(t, []int{0, len(parts)}, moved, "%s", strings.Join(w.way, "\n"))
+				if name != "one also goes by itself" {
+					require.Contains(t, []int{0, len(parts)}, moved, "%s", strings.Join(w.way, "\n"))
+				}
 				if moved > 0 {
 					went++
 				} else {
 					stayed++
 				}
 				count := 0
+				var tallies []Tally
 				for id, p := range rest.Tiles {
+					tallies = append(tallies, p.State.Tally())
 					require.True(t, p.State.Empty(), "tile %v holds on:\n%s\n%s", id, strings.Join(w.way, "\n"),
 						rest.key(t))
 					count += len(p.Here)
 				}
+				require.True(t, Whole(tallies...), strings.Join(w.way, "\n"))
 				require.Equal(t, 3, count, strings.Join(w.way, "\n"))
 				for _, c := range w.next(t) {
 					if k := c.key(t); !seen[k] {
@@ -282,4 +305,20 @@ func TestAMessageThatComesBack(t *testing.T) {
 	assert.Contains(t, []string{turn3.Departures[0].Entity, turn3.Departures[len(turn3.Departures)-1].Entity},
 		turn2.Departures[0].Entity)
 	require.False(t, turn3.Return(tile.Return{Transfer: stream.Transfer{Departure: stream.Departure{Entity: "x"}}}))
+}
+
+func TestASplitWarpIsNotWhole(t *testing.T) {
+	parts := []Part{{"x", 1, 3}, {"y", 2, 3}}
+	var leads, leaves, comes Tally
+	leads.decide("w", parts, true)
+	assert.False(t, Whole(leads), "it has not moved")
+	for _, p := range parts {
+		leaves.Leave -= number("w", p.Entity)
+		assert.False(t, Whole(leads, leaves, comes))
+		comes.Come -= number("w", p.Entity)
+	}
+	assert.True(t, Whole(comes, leads, leaves))
+	leads.decide("v", parts, false)
+	assert.True(t, Whole(comes, leads, leaves), "nothing of it moves")
+	assert.Equal(t, []uint64{1, 1}, []uint64{leads.Gone, leads.CalledOff})
 }

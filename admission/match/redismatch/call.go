@@ -56,13 +56,16 @@ func (s *store) call(ctx context.Context, op, base string, args ...any) (code st
 
 // once runs a function once, and once more if the library was missing.
 func (s *store) once(ctx context.Context, op, base string, args []any) ([]any, error) {
+	if err := s.checks.Refused(); err != nil {
+		return nil, err
+	}
 	node, err := redislib.Master(ctx, s.client, base)
 	if err != nil {
 		return nil, err
 	}
 	reply, err := s.run(ctx, node, op, base, args)
 	if redislib.Missing(err) {
-		if err = library.LoadOn(ctx, node); err == nil {
+		if err = library.Restore(ctx, node, s.needs(), &s.checks); err == nil {
 			reply, err = s.run(ctx, node, op, base, args)
 		}
 	}
@@ -106,7 +109,7 @@ func transient(err error) bool {
 			return false
 		}
 	}
-	return !errors.Is(err, fence.ErrFunctions)
+	return !errors.Is(err, fence.ErrFunctions) && !errors.Is(err, fence.ErrSetting)
 }
 
 func failed(op string, err error) error {
@@ -167,10 +170,11 @@ var library = redislib.New(libraryName, revision, "tilefence_match_revision_v1",
 	"queue", "claim", "finish", "seats", "register")
 
 // Load puts the function library on every master, and checks that no server, master or replica, evicts keys. A library
-// of a higher revision is left in place. Any number of processes may load it at once. Errors: a *fence.FunctionsError
+// of a higher revision is left in place. Any number of processes may load it at once. After a refusal the store calls
+// nothing until a Load has succeeded. Errors: a *fence.FunctionsError
 // or a *fence.SettingError names the server and what to do; a *fence.StoreError one that could not be asked.
 func (s *Store) Load(ctx context.Context) error {
-	return library.LoadOnAll(ctx, s.own.client, s.own.needs())
+	return s.own.checks.Loaded(library.LoadOnAll(ctx, s.own.client, s.own.needs()))
 }
 
 // Check implements fence.Checker: what Load checks, and whether each master has Config.Replicas connected.

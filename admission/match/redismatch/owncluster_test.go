@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ func TestFailover(t *testing.T) {
 		{"killed", signal(os.Kill), func(t *testing.T, p *devstack.Process) {
 			require.NoError(t, p.Restart(context.Background()))
 		}},
-		{"paused", signal(syscall.SIGSTOP), signal(syscall.SIGCONT)},
+		{"paused", signal(devstack.Pause), signal(devstack.GoOn)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			client := newClient(t, stack.CoordAddrs)

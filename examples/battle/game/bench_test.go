@@ -10,7 +10,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // BenchmarkTick resolves and applies one tick in which a third of the ships tries to move and one in
@@ -23,7 +22,7 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-func benchmarkTick(b *testing.B, ground *region.Region, ships int) {
+func benchmarkTick(b *testing.B, ground game.Ground, ships int) {
 	rules, snapshot, intents := crowd(b, ground, ships)
 	var batch stream.Batch
 	b.ReportAllocs()
@@ -44,7 +43,7 @@ func benchmarkTick(b *testing.B, ground *region.Region, ships int) {
 }
 
 // crowd spawns the ships, destroys one in eight, and returns the snapshot and what the others want next.
-func crowd(b *testing.B, ground *region.Region, ships int) (*game.Rules, []byte, []tile.Intent) {
+func crowd(b *testing.B, ground game.Ground, ships int) (*game.Rules, []byte, []tile.Intent) {
 	rules, err := game.NewRules(ground)
 	require.NoError(b, err)
 	view, err := game.NewView(ground)

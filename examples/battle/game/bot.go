@@ -18,6 +18,10 @@ type BotConfig struct {
 	Cooldown   fence.Tick // ticks between two cards; default 6
 	FirstDraw  fence.Tick // when it draws its first card; default 0: it begins with a full hand
 	Sails      float64    // how likely its next goal is in another tile, 0 to 1; default 0
+	Fleets     float64    // how likely it leads a fleet instead of a move, 0 to 1; default 0
+
+	// Gather says where a fleet of a flagship goes, and which other ships do; zero: none does. Fleets need it.
+	Gather func(r *rand.Rand, flagship string, from fence.TileID) (to fence.TileID, ships []Member)
 }
 
 func (c *BotConfig) withDefaults() (d BotConfig) {
@@ -68,11 +72,28 @@ func NewBot(actor string, ground Ground, seed uint64, cfg *BotConfig) *Bot {
 // Follow has the bot go on in another tile, for which its ship has left, or where it may be. It may ask for a ship at
 // home alone.
 func (b *Bot) Follow(id fence.TileID, ground Ground, home bool) {
-	b.ground, b.away, b.steps, b.left, b.asks = ground, !home, nil, 0, 0
+	b.asks = 0
+	if b.Expects(id, ground) == nil {
+		b.asks = patience + 1
+	}
+	b.ground, b.away, b.steps, b.left = ground, !home, nil, 0
 	if b.bound.Tile == id {
 		b.home = uint16(b.bound.Cell)
 	}
 	b.bound = region.Place{}
+}
+
+// Expects is the areas of a tile in which the bot's ship will come into sight; nil: it may be anywhere.
+func (b *Bot) Expects(id fence.TileID, ground Ground) []fence.Area {
+	cell := int(b.home)
+	switch {
+	case b.bound.Tile == id:
+		cell = b.bound.Cell
+	case b.ground.ID() != id || b.asks > patience:
+		return nil
+	}
+	a := ground.Area(cell)
+	return append([]fence.Area{a}, ground.Around(a)...)
 }
 
 // Viewport is the areas that the bot wants to see: the one that its ship is in, or will be, and those around it. It
@@ -80,13 +101,11 @@ func (b *Bot) Follow(id fence.TileID, ground Ground, home bool) {
 func (b *Bot) Viewport(v *View) []fence.Area {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	cell := b.home
-	if me := v.state.of(b.actor); me != nil {
-		cell = me.Cell
-	} else if b.asks > patience {
-		return nil
+	me := v.state.of(b.actor)
+	if me == nil {
+		return b.Expects(b.ground.ID(), b.ground)
 	}
-	a := b.ground.Area(int(cell))
+	a := b.ground.Area(int(me.Cell))
 	return append([]fence.Area{a}, b.ground.Around(a)...)
 }
 
@@ -123,6 +142,11 @@ func (b *Bot) Decide(v *View, tick fence.Tick) (o Order, ok bool) {
 		}
 	}
 	if b.rng.Float64() < b.cfg.MoveChance {
+		if b.cfg.Fleets > 0 && b.rng.Float64() < b.cfg.Fleets {
+			if to, ships := b.cfg.Gather(b.rng, me.Name(), b.ground.ID()); to != 0 {
+				return Order{Kind: Fleet, Tile: to, Fleet: ships}, true
+			}
+		}
 		return b.move(v.state, me)
 	}
 	return Order{}, false

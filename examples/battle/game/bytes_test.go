@@ -31,6 +31,9 @@ func TestGoldenOrders(t *testing.T) {
 		"0204":                     {Kind: game.Shield},
 		"02050007":                 {Kind: game.Warp, Cell: 7},
 		"020600070000000000000102": {Kind: game.Sail, Cell: 7, Tile: 258},
+		"02070000000000000102":     {Kind: game.Fleet, Tile: 258},
+		"0207000000000000010200000000000000070461644037": {Kind: game.Fleet, Tile: 258,
+			Fleet: []game.Member{{Tile: 7, Name: "ad@7"}}},
 	} {
 		assert.Equal(t, want, hex.EncodeToString(o.Encode()))
 		got, err := game.DecodeOrder(o.Encode())
@@ -41,21 +44,24 @@ func TestGoldenOrders(t *testing.T) {
 
 func TestGoldenEvents(t *testing.T) {
 	for want, e := range map[string]game.Event{
-		"01 01 0960 64 00 00 03 616461": {Kind: game.Spawned, Ship: 1, Cell: 2400, Hull: 100, Owner: "ada"},
-		"02 02 0960":                    {Kind: game.Moved, Ship: 2, Cell: 2400},
-		"02 e112 0960":                  {Kind: game.Moved, Ship: 2401, Cell: 2400},
-		"03 01 31 02 41 05 00":          {Kind: game.Fired, Area: 49, Ship: 1, Target: 2, Hull: 65, Shield: 5},
-		"03 ac02 31 02 00 00 08":        {Kind: game.Fired, Area: 49, Ship: 300, Target: 2, Wait: 8},
-		"04 02 31 28":                   {Kind: game.Shielded, Area: 49, Ship: 2, Shield: 40},
-		"05 02 0007":                    {Kind: game.Warped, Ship: 2, Cell: 7},
-		"06 02 0008 64 00":              {Kind: game.Returned, Ship: 2, Cell: 8, Hull: 100},
-		"07 02 31":                      {Kind: game.Left, Area: 49, Ship: 2},
-		"08 e112 0031 46 05 ac02 03 616461": {Kind: game.Entered, Ship: 2401, Cell: 49, Hull: 70, Shield: 5,
+		"01 01 0960 64 00 00 00 03 616461": {Kind: game.Spawned, Ship: 1, Cell: 2400, Hull: 100, Owner: "ada"},
+		"02 02 0960":                       {Kind: game.Moved, Ship: 2, Cell: 2400},
+		"02 e112 0960":                     {Kind: game.Moved, Ship: 2401, Cell: 2400},
+		"03 01 31 02 41 05 00":             {Kind: game.Fired, Area: 49, Ship: 1, Target: 2, Hull: 65, Shield: 5},
+		"03 ac02 31 02 00 00 08":           {Kind: game.Fired, Area: 49, Ship: 300, Target: 2, Wait: 8},
+		"04 02 31 28":                      {Kind: game.Shielded, Area: 49, Ship: 2, Shield: 40},
+		"05 02 0007":                       {Kind: game.Warped, Ship: 2, Cell: 7},
+		"06 02 0008 64 00":                 {Kind: game.Returned, Ship: 2, Cell: 8, Hull: 100},
+		"07 02 31":                         {Kind: game.Left, Area: 49, Ship: 2},
+		"08 e112 0031 46 05 ac02 00 03 616461": {Kind: game.Entered, Ship: 2401, Cell: 49, Hull: 70, Shield: 5,
 			Score: 300, Owner: "ada"},
+		"08 02 0031 46 05 01 07 0000000000000102 03 616461": {Kind: game.Entered, Ship: 2, Cell: 49, Hull: 70,
+			Shield: 5, Score: 1, Hop: 7, Home: 258, Owner: "ada"},
 		"09 02 31":                  {Kind: game.Scored, Area: 49, Ship: 2},
 		"0a 00 06":                  {Kind: game.Paced, Pace: 6},
 		"0b 02 31 0000000000000102": {Kind: game.Departed, Area: 49, Ship: 2, To: 258},
-		"0c 00 31 03 616461":        {Kind: game.Sunk, Area: 49, Owner: "ada"},
+		"0c 00 31 02 0000000000000102 03 616461": {Kind: game.Sunk, Area: 49, Hop: 2, Home: 258,
+			Owner: "ada"},
 	} {
 		wire := e.Append(nil)
 		assert.Equal(t, unhex(t, want), wire)
@@ -67,13 +73,13 @@ func TestGoldenEvents(t *testing.T) {
 
 // goldenSnapshot is of three ships on the 19 cells, in three areas, of a disk: of one that has spawned there, and of
 // two that came from elsewhere; another one has sunk.
-const goldenSnapshot = "01 07 03 00 01 03 7a6f65 02 1d 03 01 03 616461 00" + goldenAda + goldenBob +
-	"03 0f 03 00 00" + goldenEve
+const goldenSnapshot = "01 07 04 00 01 03 7a6f65 02 1f 04 01 03 616461 00" + goldenAda + goldenBob +
+	"03 18 04 00 00" + goldenEve
 
 const (
-	goldenAda = "01 0009 46 05 00 00 03 616461" // on cell 9: 70 hull, 5 shield
-	goldenBob = "02 000a 00 00 03 30 03 626f62" // destroyed, has scored three, back at tick 48
-	goldenEve = "03 0011 64 00 ac02 00 03 657665"
+	goldenAda = "01 0009 46 05 00 00 00 03 616461"                    // on cell 9: 70 hull, 5 shield
+	goldenBob = "02 000a 00 00 03 30 00 03 626f62"                    // destroyed, has scored three, back at tick 48
+	goldenEve = "03 0011 64 00 ac02 00 02 0000000000000102 03 657665" // it has left two tiles
 )
 
 var everything fence.AreaSet
@@ -84,13 +90,13 @@ func TestGoldenSnapshot(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, v.Restore(wire, everything))
 	assert.Equal(t, []game.Ship{
-		{ID: 1, Owner: "ada", Cell: 9, Hull: 70, Shield: 5},
-		{ID: 2, Owner: "bob", Cell: 10, Score: 3, Back: 48},
-		{ID: 3, Owner: "eve", Cell: 17, Hull: 100, Score: 300},
+		{ID: 1, Owner: "ada", Cell: 9, Hull: 70, Shield: 5, Home: 7},
+		{ID: 2, Owner: "bob", Cell: 10, Score: 3, Home: 7, Back: 48},
+		{ID: 3, Owner: "eve", Cell: 17, Hull: 100, Score: 300, Home: 258, Hop: 2},
 	}, v.Ships())
-	assert.Equal(t, "9accd3d91b5efb0054c85aeb924ad25f7678adb492a5aa0693c69ac732e9e047", v.Digest().String())
-	assert.Equal(t, "9982f370e9a055dcf53563d0f7f58ffe225a674e921035579456e1a4e78617c9", v.Digests()[3].String())
-	assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256(unhex(t, "03 00 01 03 7a6f65"))), v.Digests()[1].String(),
+	assert.Equal(t, "17b49680aecaabf29d68b97daf8ad5d801ef8eb28426673a9ce6e8c1769d3e4e", v.Digest().String())
+	assert.Equal(t, "837e99a07c453aebc08d4b51e150e4bf88b652fcc1e19b4a79e3a0c2dc02e04d", v.Digests()[3].String())
+	assert.Equal(t, fmt.Sprintf("%x", sha256.Sum256(unhex(t, "04 00 01 03 7a6f65"))), v.Digests()[1].String(),
 		"an area without ships")
 
 	r, err := game.NewRules(newDisk(2))
@@ -142,31 +148,31 @@ func TestRestoreRefusesWhatCannotBe(t *testing.T) {
 	for name, wire := range map[string][]byte{
 		"not a list":           {2},
 		"version":              part(2, "01"+ada),
-		"nothing":              part(2, "030000"),
-		"names cut short":      part(2, "03 02 03 616461"),
-		"a name of no bytes":   part(2, "03 01 00 00"),
-		"the whole tile":       part(0, "030000"+ada),
-		"no such area":         part(4, "030000"+ada),
-		"another area's cell":  part(1, "030000"+ada),
-		"cut short":            part(2, "030000"+ada[:len(ada)-2]),
-		"bytes left over":      part(2, "030000"+ada+"00"),
-		"no ascending numbers": part(2, "030000"+bob+ada),
-		"a number twice":       part(2, "030000"+ada+"01 000a 00 00 03 30 03 626f62"),
-		"number zero":          part(2, "030000 00 0009 46 05 00 00 03 616461"),
-		"number over 19":       part(2, "030000 14 0009 46 05 00 00 03 616461"),
-		"a long number":        part(2, "030000 8100 0009 46 05 00 00 03 616461"),
-		"no such cell":         part(3, "030000 01 0013 46 05 00 00 03 616461"),
-		"no owner":             part(2, "030000 01 0009 46 05 00 00 00"),
-		"an owner twice":       part(2, "030000"+ada+"02 0008 46 05 00 00 03 616461"),
-		"a cell twice":         part(2, "030000"+ada+"02 0009 46 05 00 00 03 626f62"),
-		"in play and waiting":  part(2, "030000 01 0009 46 05 00 01 03 616461"),
-		"destroyed for ever":   part(2, "030000 01 0009 00 05 00 00 03 616461"),
-		"back after the end":   part(2, "030000 01 0009 00 00 00 ffffffffffffffff01 03 616461"),
-		"owner of 65 bytes":    part(2, "030000 01 0009 46 05 00 00 41"+strings.Repeat("61", 65)),
+		"nothing":              part(2, "040000"),
+		"names cut short":      part(2, "04 02 03 616461"),
+		"a name of no bytes":   part(2, "04 01 00 00"),
+		"the whole tile":       part(0, "040000"+ada),
+		"no such area":         part(4, "040000"+ada),
+		"another area's cell":  part(1, "040000"+ada),
+		"cut short":            part(2, "040000"+ada[:len(ada)-2]),
+		"bytes left over":      part(2, "040000"+ada+"00"),
+		"no ascending numbers": part(2, "040000"+bob+ada),
+		"a number twice":       part(2, "040000"+ada+"01 000a 00 00 03 30 00 03 626f62"),
+		"number zero":          part(2, "040000 00 0009 46 05 00 00 00 03 616461"),
+		"number over 19":       part(2, "040000 14 0009 46 05 00 00 00 03 616461"),
+		"a long number":        part(2, "040000 8100 0009 46 05 00 00 00 03 616461"),
+		"no such cell":         part(3, "040000 01 0013 46 05 00 00 00 03 616461"),
+		"no owner":             part(2, "040000 01 0009 46 05 00 00 00 00"),
+		"an owner twice":       part(2, "040000"+ada+"02 0008 46 05 00 00 00 03 616461"),
+		"a cell twice":         part(2, "040000"+ada+"02 0009 46 05 00 00 00 03 626f62"),
+		"in play and waiting":  part(2, "040000 01 0009 46 05 00 01 00 03 616461"),
+		"destroyed for ever":   part(2, "040000 01 0009 00 05 00 00 00 03 616461"),
+		"back after the end":   part(2, "040000 01 0009 00 00 00 ffffffffffffffff01 00 03 616461"),
+		"owner of 48 bytes":    part(2, "040000 01 0009 46 05 00 00 00 30"+strings.Repeat("61", 48)),
 	} {
 		v, err := game.NewView(newDisk(2))
 		require.NoError(t, err)
-		require.NoError(t, v.Restore(part(2, "030000"+bob), everything))
+		require.NoError(t, v.Restore(part(2, "040000"+bob), everything))
 		before := v.Digest()
 		var format *fence.FormatError
 		assert.ErrorAs(t, v.Restore(wire, everything), &format, name)
@@ -177,9 +183,9 @@ func TestRestoreRefusesWhatCannotBe(t *testing.T) {
 	r, err := game.NewRules(newDisk(2))
 	require.NoError(t, err)
 	var format *fence.FormatError
-	twice := append(part(2, "030000"+ada+bob), part(3, "030000"+eve+"04 0010 64 00 00 00 03 616461")...)
+	twice := append(part(2, "040000"+ada+bob), part(3, "040000"+eve+"04 0010 64 00 00 00 00 03 616461")...)
 	assert.ErrorAs(t, r.Restore(twice), &format, "an owner with two ships")
-	twice = append(part(1, "030000 01 0001 46 05 00 00 03 616461"), part(2, "030000"+ada)...)
+	twice = append(part(1, "040000 01 0001 46 05 00 00 00 03 616461"), part(2, "040000"+ada)...)
 	assert.ErrorAs(t, r.Restore(twice), &format, "a ship in two areas")
 }
 
@@ -191,6 +197,7 @@ func TestApplyRefusesWhatDoesNotFit(t *testing.T) {
 		"a spawn on a taken cell":  {Kind: game.Spawned, Ship: 4, Cell: 9, Hull: 1, Owner: "zoe"},
 		"a spawn off the ground":   {Kind: game.Spawned, Ship: 4, Cell: 19, Hull: 1, Owner: "zoe"},
 		"a spawn without hull":     {Kind: game.Spawned, Ship: 4, Cell: 1, Owner: "zoe"},
+		"a spawn from elsewhere":   {Kind: game.Spawned, Ship: 4, Cell: 1, Hull: 1, Hop: 1, Home: 7, Owner: "zoe"},
 		"a spawn with a score":     {Kind: game.Spawned, Ship: 4, Cell: 1, Hull: 1, Score: 1, Owner: "zoe"},
 		"a second ship":            {Kind: game.Spawned, Ship: 4, Cell: 8, Hull: 1, Owner: "ada"},
 		"a twin enters":            {Kind: game.Entered, Ship: 1, Cell: 8, Hull: 1, Owner: "ada"},

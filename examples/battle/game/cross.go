@@ -9,6 +9,7 @@ import (
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	"github.com/tilefence/tilefence/tile/region"
+	"github.com/tilefence/tilefence/tile/warp"
 )
 
 // What becomes of a ship that sails across a border: the three branches of tile.TransferRules. Its departure carries
@@ -25,27 +26,43 @@ func (t *turn) sail(a *act) stream.Outcome {
 	if !slices.Contains(t.draft.ground.Across(int(ship.Cell)), region.Place{Tile: to, Cell: int(a.order.Cell)}) {
 		return stream.Fizzled
 	}
-	e := Event{Kind: Entered, Cell: a.order.Cell, Hull: ship.Hull, Shield: ship.Shield, Score: ship.Score,
-		Owner: ship.Owner}
-	d := stream.Departure{To: to, Entity: ship.Owner, Actor: ship.Owner,
-		Payload: e.Append(binary.BigEndian.AppendUint16(nil, ship.Cell))}
-	leaving := 0
-	for i := range t.out.Departures {
-		if t.out.Departures[i].To == to {
-			leaving++
-		}
-	}
-	if t.in.Room == nil || t.in.Room(to, maxPayload) <= leaving { // the border is closed
+	if t.room(to, maxPayload) <= 0 { // the border is closed
 		return stream.Fizzled
 	}
-	t.out.Departures = append(t.out.Departures, d)
-	t.away++
-	t.emit(Event{Kind: Departed, Area: t.area(ship.Cell), Ship: ship.ID, To: to})
+	t.depart(&ship, to, a.order.Cell, nil)
 	return stream.Applied
 }
 
+// depart takes a ship out of the tile, by a fleet or by itself. Cell is where it enters the other one.
+func (t *turn) depart(ship *Ship, to fence.TileID, cell uint16, by *warp.Leave) {
+	e := Event{Kind: Entered, Cell: cell, Hull: ship.Hull, Shield: ship.Shield, Score: ship.Score, Owner: ship.Owner,
+		Home: ship.Home, Hop: ship.Hop + 1}
+	payload := e.Append(binary.BigEndian.AppendUint16(nil, ship.Cell))
+	if by != nil {
+		payload = by.Payload(payload)
+	}
+	t.out.Departures = append(t.out.Departures, stream.Departure{To: to, Entity: ship.Name(), Actor: ship.Owner,
+		Payload: payload})
+	t.away++
+	t.emit(Event{Kind: Departed, Area: t.area(ship.Cell), Ship: ship.ID, To: to})
+}
+
+// room is for how many more ships the border is open.
+func (t *turn) room(to fence.TileID, bytes int) int {
+	if t.in.Room == nil {
+		return 0
+	}
+	n := t.in.Room(to, bytes)
+	for i := range t.out.Departures {
+		if t.out.Departures[i].To == to {
+			n--
+		}
+	}
+	return n
+}
+
 // maxPayload is a departure's payload, at most.
-const maxPayload = 2 + 16 + maxOwner
+const maxPayload = 2 + 32 + MaxOwner
 
 // passage reads the payload of a departure.
 func passage(payload []byte) (from uint16, e Event, err error) {
@@ -62,9 +79,16 @@ func passage(payload []byte) (from uint16, e Event, err error) {
 // arrive takes ships of other tiles, or sends them back.
 func (t *turn) arrive() {
 	for i := range t.in.Arrivals {
-		_, e, err := passage(t.in.Arrivals[i].Payload)
+		a := &t.in.Arrivals[i]
+		if t.warp.Arrive(*a) {
+			t.out.Verdicts = append(t.out.Verdicts, tile.Verdict{})
+			continue
+		}
+		_, e, err := passage(warp.Own(a.Payload))
 		var v tile.Verdict
 		switch {
+		case err == nil && t.warp.Seated(*a):
+			t.take(&e, min(e.Cell, uint16(len(t.draft.cells)-1)))
 		case err != nil || int(e.Cell) >= len(t.draft.cells):
 			v.Refused = "it has no cell here"
 		case t.draft.number(e.Owner) != 0:
@@ -82,21 +106,29 @@ func (t *turn) arrive() {
 // whose owner has another one here by now sinks.
 func (t *turn) comeBack() {
 	for i := range t.in.Returns {
-		from, e, err := passage(t.in.Returns[i].Payload)
+		t.away--
+		if t.warp.Return(t.in.Returns[i]) {
+			continue
+		}
+		from, e, err := passage(warp.Own(t.in.Returns[i].Payload))
 		if err != nil {
 			panic(fmt.Sprintf("game: what comes back did not leave: %v", err))
 		}
-		t.away--
-		if t.draft.number(e.Owner) != 0 {
-			t.emit(Event{Kind: Sunk, Area: t.area(from), Owner: e.Owner})
-			continue
-		}
-		for a := fence.Area(1); t.draft.full(t.area(from)); a++ {
-			first, _ := t.draft.ground.Span(a)
-			from = uint16(first)
-		}
-		t.enter(&e, from)
+		t.take(&e, from)
 	}
+}
+
+// take puts a ship for which a place was kept on a cell, or where there is room.
+func (t *turn) take(e *Event, cell uint16) {
+	if t.draft.number(e.Owner) != 0 {
+		t.emit(Event{Kind: Sunk, Area: t.area(cell), Owner: e.Owner, Home: e.Home, Hop: e.Hop})
+		return
+	}
+	for a := fence.Area(1); t.draft.full(t.area(cell)); a++ {
+		first, _ := t.draft.ground.Span(a)
+		cell = uint16(first)
+	}
+	t.enter(e, cell)
 }
 
 // enter puts a ship on a cell or, if that is taken, on another one of the area.
@@ -108,8 +140,11 @@ func (t *turn) enter(e *Event, cell uint16) {
 	t.emit(*e)
 }
 
-// crowded reports whether the tile takes no further ship: those under way may come back.
-func (t *turn) crowded() bool { return t.draft.count()+t.away >= len(t.draft.cells) }
+// crowded reports whether the tile takes no further ship.
+func (t *turn) crowded() bool { return t.places() < 1 }
+
+// places is how many more ships the tile takes: those under way may come back, and some have seats.
+func (t *turn) places() int { return len(t.draft.cells) - t.draft.count() - t.away - t.warp.Seats() }
 
 // bore reports whether an actor's ship has spawned in this tile, wherever it is now.
 func (t *turn) bore(actor string) bool {
@@ -124,6 +159,7 @@ func (t *turn) number() uint32 { return uint32(1 + slices.Index(t.draft.in[1:], 
 type Census struct {
 	Born, Afloat, Sunk int
 
+	fleets  []warp.Tally
 	missing map[string]int // ships that have spawned and were not found, or less than none
 }
 
@@ -134,6 +170,7 @@ func (c *Census) Add(v *View) {
 	if c.missing == nil {
 		c.missing = map[string]int{}
 	}
+	c.fleets = append(c.fleets, v.state.warps.Tally())
 	for i := range v.state.areas {
 		a := &v.state.areas[i]
 		c.Born, c.Sunk, c.Afloat = c.Born+len(a.born), c.Sunk+len(a.sunk), c.Afloat+len(a.ships)
@@ -147,6 +184,15 @@ func (c *Census) Add(v *View) {
 			c.missing[a.ships[j].Owner]--
 		}
 	}
+}
+
+// Fleets counts those that have gone, and those that were called off. None is split: all ships of each have gone, or
+// none.
+func (c *Census) Fleets() (gone, calledOff uint64, whole bool) {
+	for _, t := range c.fleets {
+		gone, calledOff = gone+t.Gone, calledOff+t.CalledOff
+	}
+	return gone, calledOff, warp.Whole(c.fleets...)
 }
 
 // Wrong names the ships that are in no tile, and those that are in more than one.

@@ -2,7 +2,7 @@
 // tile's ground. It is small on purpose and complete on purpose: everything that a game has to do to
 // live under Tilefence is here, and nothing else.
 //
-//	rules, err := game.NewRules(ground)          // ground is a *region.Region; rules are for a tile.TileProcessor
+//	rules, err := game.NewRules(ground)          // ground is of GroundOf; rules are for a tile.TileProcessor
 //
 //	view, err := game.NewView(ground)
 //	err = view.Restore(snapshot, areas)          // the game's bytes of a snapshot: all areas of the tile, or some
@@ -25,6 +25,7 @@
 //  5. Warp: a jump to a free cell of the tile. It is the ship's move for this tick.
 //  6. Move: a step to a free adjacent cell, one attempt a ship a tick.
 //  7. Sail: a step across the border of the tile.
+//  8. Fleet: a flagship calls ships of one or several tiles to another tile.
 //
 // Before all these, ships that sailed across a border enter the tile, or come back to it.
 //
@@ -42,6 +43,13 @@
 // cell that touches the one it has left, or at another one of that area. If the area or the tile is full, or its owner
 // has another ship there, it comes back. The tile keeps a cell for each ship that may. An actor gets one ship in a
 // tile, wherever that is later; Census counts the ships of all tiles.
+//
+// A fleet goes whole or stays (package warp): the tiles hold its ships and keep cells for them until the flagship's
+// tile has decided. A ship that is held does nothing, and no volley hits it. What tiles arrange is in an area of its
+// own, which clients do not watch.
+//
+// A ship's name in the world is that of its owner and of the tile where it was born, and its hop counts the tiles that
+// it has left. Events and departures carry both, so that clients show it once: see View.Track.
 //
 // If the tile's time is dilated, watchers learn how long a tick lasts. All that is counted in ticks slows
 // down with it.

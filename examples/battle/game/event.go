@@ -39,7 +39,7 @@ func (k EventKind) String() string { return enum.In(k, "event", eventNames[:], 0
 // Encoded: the kind (1 byte), a ship (varint), and
 //
 //	kind               after the ship
-//	Spawned, Entered   cell 2, hull 1, shield 1, score varint, owner length 1, owner
+//	Spawned, Entered   cell 2, hull 1, shield 1, score varint, hop varint, home 8 if hop > 0, owner length 1, owner
 //	Moved, Warped      cell 2
 //	Fired              area 1, target ship varint, its hull 1, its shield 1, wait 1
 //	Shielded           area 1, shield 1
@@ -47,7 +47,7 @@ func (k EventKind) String() string { return enum.In(k, "event", eventNames[:], 0
 //	Left, Scored       area 1
 //	Paced              pace 1; its ship is zero
 //	Departed           area 1, tile 8
-//	Sunk               area 1, owner length 1, owner; its ship is zero
+//	Sunk               area 1, hop varint, home 8 if hop > 0, owner length 1, owner; its ship is zero
 //
 // A cell is big-endian, a varint unsigned LEB128 in its shortest form: a move on an H3 ground takes 5 bytes at most.
 //
@@ -67,7 +67,9 @@ type Event struct {
 	Shield uint8        // Spawned, Shielded, Returned, Entered; Fired: the target's
 	Wait   uint8        // Fired: ticks until a destroyed target may return
 	Pace   uint8        // Paced: how long a tick lasts, in quarters of the tick interval
-	Owner  string       // Spawned, Entered, Sunk
+	Owner  string       // Spawned, Entered, Sunk; so are the next two
+	Hop    uint32       // how often it has left a tile
+	Home   fence.TileID // where it has spawned, if hop > 0; else here
 	To     fence.TileID // Departed
 }
 
@@ -92,8 +94,7 @@ func (e *Event) Append(dst []byte) []byte {
 	switch e.Kind {
 	case Spawned, Entered:
 		dst = binary.BigEndian.AppendUint16(dst, e.Cell)
-		dst = binary.AppendUvarint(append(dst, e.Hull, e.Shield), uint64(e.Score))
-		dst = append(append(dst, byte(len(e.Owner))), e.Owner...)
+		dst = e.appendName(binary.AppendUvarint(append(dst, e.Hull, e.Shield), uint64(e.Score)))
 	case Moved, Warped:
 		dst = binary.BigEndian.AppendUint16(dst, e.Cell)
 	case Fired:
@@ -109,11 +110,19 @@ func (e *Event) Append(dst []byte) []byte {
 	case Departed:
 		dst = binary.BigEndian.AppendUint64(append(dst, byte(e.Area)), uint64(e.To))
 	case Sunk:
-		dst = append(append(dst, byte(e.Area), byte(len(e.Owner))), e.Owner...)
+		dst = e.appendName(append(dst, byte(e.Area)))
 	case Paced:
 		dst = append(dst, e.Pace)
 	}
 	return dst
+}
+
+// appendName appends what a ship is called in the world, and how often it has left a tile.
+func (e *Event) appendName(dst []byte) []byte {
+	if dst = binary.AppendUvarint(dst, uint64(e.Hop)); e.Hop > 0 {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(e.Home))
+	}
+	return append(append(dst, byte(len(e.Owner))), e.Owner...)
 }
 
 // DecodeEvent reads what Append writes. Anything else is a *fence.FormatError.
@@ -123,7 +132,8 @@ func DecodeEvent(p []byte) (Event, error) {
 	switch e.Kind {
 	case Spawned, Entered:
 		e.Cell, e.Hull, e.Shield = r.u16(), r.u8(), r.u8()
-		e.Score, e.Owner = r.number32(), r.owner()
+		e.Score = r.number32()
+		e.Hop, e.Home, e.Owner = r.name()
 	case Moved, Warped:
 		e.Cell = r.u16()
 	case Fired:
@@ -138,7 +148,8 @@ func DecodeEvent(p []byte) (Event, error) {
 	case Departed:
 		e.Area, e.To = fence.Area(r.u8()), fence.TileID(r.u64())
 	case Sunk:
-		if e.Area, e.Owner = fence.Area(r.u8()), r.owner(); e.Ship != 0 {
+		e.Area = fence.Area(r.u8())
+		if e.Hop, e.Home, e.Owner = r.name(); e.Ship != 0 {
 			r.fail("what has sunk is ship %d", e.Ship)
 		}
 	case Paced:

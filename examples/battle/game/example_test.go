@@ -39,5 +39,5 @@ func Example() {
 		watcher.Digests()[ground.Area(3)] == owner.Digests()[ground.Area(3)])
 	// Output:
 	// applied applied rejected
-	// 1 ship, 14 of 28 bytes, converged: true
+	// 1 ship, 15 of 30 bytes, converged: true
 }

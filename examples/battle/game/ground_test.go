@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/tile/region"
 )
@@ -20,10 +21,12 @@ type disk struct {
 	near [][]int32
 
 	across map[int][]region.Place
+	id     fence.TileID
+	others []fence.TileID
 }
 
 func newDisk(radius int) *disk {
-	d := &disk{}
+	d := &disk{id: 7}
 	index := map[[2]int]int32{}
 	for q := -radius; q <= radius; q++ {
 		for r := max(-radius, -q-radius); r <= min(radius, -q+radius); r++ {
@@ -45,6 +48,9 @@ func newDisk(radius int) *disk {
 
 func (d *disk) Len() int               { return len(d.at) }
 func (d *disk) Adjacent(i int) []int32 { return d.near[i] }
+
+func (d *disk) ID() fence.TileID             { return d.id }
+func (d *disk) Reaches(id fence.TileID) bool { return slices.Contains(d.others, id) }
 
 func (d *disk) Across(i int) []region.Place { return d.across[i] }
 
@@ -73,10 +79,10 @@ func (d *disk) distance(a, b uint16) int {
 func abs(n int) int { return max(n, -n) }
 
 // realGround is the ground of an actual tile: 2,401 cells.
-func realGround(t testing.TB) *region.Region {
+func realGround(t testing.TB) game.Ground {
 	id, err := region.At(37.77, -122.42, 5)
 	require.NoError(t, err)
-	r, err := region.Of(id)
+	r, err := game.GroundOf(id, nil)
 	require.NoError(t, err)
 	return r
 }

@@ -85,13 +85,21 @@ func (r *reader) number32() uint32 {
 	return uint32(v)
 }
 
-// owner reads a length byte and a name of 1 to maxOwner bytes.
+// owner reads a length byte and a name of 1 to MaxOwner bytes.
 func (r *reader) owner() string {
 	n := int(r.u8())
-	if r.err == nil && (n == 0 || n > maxOwner) {
-		r.fail("owner of %d bytes, want 1 to %d", n, maxOwner)
+	if r.err == nil && (n == 0 || n > MaxOwner) {
+		r.fail("owner of %d bytes, want 1 to %d", n, MaxOwner)
 	}
 	return string(r.take(n))
+}
+
+// name reads what appendName writes.
+func (r *reader) name() (hop uint32, home fence.TileID, owner string) {
+	if hop = r.number32(); hop > 0 {
+		home = fence.TileID(r.u64())
+	}
+	return hop, home, r.owner()
 }
 
 // owners reads a list of names, with its length before it.

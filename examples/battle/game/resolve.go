@@ -9,6 +9,7 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/warp"
 )
 
 // turn plays one tick. It decides on a draft of the state and folds every event into the draft at once,
@@ -22,7 +23,9 @@ type turn struct {
 	moved  []bool // per ship number: it has had its move
 	in     *tile.Inputs
 	out    tile.Outputs
-	away   int // ships that have left the tile and may come back
+	warp   *warp.Turn
+	fleet  string // the flagship of the fleet that begins in this tick
+	away   int    // ships that have left the tile and may come back
 	bytes  []byte
 
 	// seen and edge are the memory of within: the search that last reached each cell, and its frontier.
@@ -45,6 +48,7 @@ func (t *turn) play(s *state, tick fence.Tick, in *tile.Inputs) tile.Outputs {
 	t.before, t.tick, t.in, t.away = s, tick, in, in.UnderWay
 	t.out, t.bytes = tile.Outputs{}, nil // handed out: the caller keeps the last tick's
 	t.moved = append(t.moved[:0], make([]bool, len(s.in))...)
+	t.warp, t.fleet = s.warps.Turn(s.ground.ID(), tick, t.room, t.agrees), ""
 	t.comeBack()
 	t.arrive()
 	t.returns()
@@ -54,12 +58,13 @@ func (t *turn) play(s *state, tick fence.Tick, in *tile.Inputs) tile.Outputs {
 		a := &t.acts[i]
 		outcomes[a.at] = t.act(a)
 	}
+	t.weighAnchor()
 	t.out.Outcomes = outcomes
 	return t.out
 }
 
 // phases orders the kinds of order within a tick.
-var phases = [...]int{Spawn: 1, Shield: 2, Volley: 3, Warp: 4, Move: 5, Sail: 6}
+var phases = [...]int{Spawn: 1, Shield: 2, Volley: 3, Warp: 4, Move: 5, Sail: 6, Fleet: 7}
 
 // sort fills acts with the intents that are worth deciding, in the order in which they act, and gives
 // the others their outcome.
@@ -71,7 +76,7 @@ func (t *turn) sort(intents []tile.Intent, outcomes []stream.Outcome) {
 		a := act{at: i, order: order, actor: in.Actor}
 		ship := t.before.of(in.Actor)
 		switch {
-		case err != nil, in.Actor == "", len(in.Actor) > maxOwner, order.Kind.Card() && in.ActionID == "":
+		case err != nil, in.Actor == "", len(in.Actor) > MaxOwner, order.Kind.Card() && in.ActionID == "":
 			outcomes[i] = stream.Rejected
 			continue
 		case order.Kind == Spawn:
@@ -95,6 +100,9 @@ func (t *turn) sort(intents []tile.Intent, outcomes []stream.Outcome) {
 }
 
 func (t *turn) act(a *act) stream.Outcome {
+	if t.held(a.ship) {
+		return stream.Fizzled
+	}
 	switch a.order.Kind {
 	case Spawn:
 		return t.spawn(a)
@@ -104,6 +112,8 @@ func (t *turn) act(a *act) stream.Outcome {
 		return t.volley(a)
 	case Sail:
 		return t.sail(a)
+	case Fleet:
+		return t.gather(a)
 	}
 	return t.step(a)
 }
@@ -159,7 +169,7 @@ func (t *turn) volley(a *act) stream.Outcome {
 	switch {
 	case target == nil || target.ID == a.ship:
 		return stream.Rejected
-	case !target.InPlay():
+	case !target.InPlay(), t.held(target.ID):
 		return stream.Fizzled
 	case !t.within(int(attacker.Cell), int(target.Cell), VolleyRange):
 		return stream.Fizzled
@@ -206,7 +216,7 @@ func (t *turn) step(a *act) stream.Outcome {
 	default:
 		t.emit(Event{Kind: Left, Area: from, Ship: a.ship})
 		t.emit(Event{Kind: Entered, Ship: a.ship, Cell: a.order.Cell, Hull: ship.Hull, Shield: ship.Shield,
-			Score: ship.Score, Owner: ship.Owner})
+			Score: ship.Score, Owner: ship.Owner, Home: ship.Home, Hop: ship.Hop})
 	}
 	return stream.Applied
 }

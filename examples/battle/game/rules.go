@@ -1,12 +1,14 @@
 package game
 
 import (
+	"bytes"
 	"math"
 	"sync"
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
+	"github.com/tilefence/tilefence/tile/warp"
 )
 
 // Rules is the authoritative side of the game: it implements tile.TransferRules for one tile. A tile's
@@ -72,6 +74,9 @@ func (r *Rules) Dilated(pace float64) []byte {
 
 // Area implements tile.Divided. A Paced is of the whole tile, and so is an event that DecodeEvent refuses: 0.
 func (r *Rules) Area(event []byte) fence.Area {
+	if bytes.HasPrefix(event, []byte(warp.Prefix)) {
+		return r.state.office()
+	}
 	e, err := DecodeEvent(event)
 	if err != nil {
 		return 0
@@ -87,13 +92,12 @@ func (r *Rules) Apply(tick fence.Tick, events [][]byte) error {
 	return r.state.fold(tick, events)
 }
 
-// Snapshot implements tile.Rules: it encodes the whole state, equal states as equal bytes. It never
-// fails.
+// Snapshot implements tile.Rules: it encodes the whole state, equal states as equal bytes.
 //
 // It is a list of parts (see fence.Part), one for each area of which there is something to say:
 //
 //	width   field
-//	1       version, 3
+//	1       version, 4
 //	varint  how many ships have spawned in the area, then the owner's name of each
 //	varint  how many have sunk there, then the owner's name of each
 //	        then the ships of the area, ascending by number:
@@ -103,15 +107,19 @@ func (r *Rules) Apply(tick fence.Tick, events [][]byte) error {
 //	1       shield
 //	varint  score
 //	varint  first tick at which a destroyed ship may return; zero for a ship in play
-//	1       length of the owner's name, 1 to 64
+//	varint  hop
+//	8       home, if the hop is not zero
+//	1       length of the owner's name, 1 to 47
 //	n       owner's name
+//
+// A last part, of an area without cells, is the tile's part in fleets (warp.State), if it has any.
 func (r *Rules) Snapshot() ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state.encode(), nil
+	return r.state.encodeWarps(r.state.encode())
 }
 
-// Digest is the digest of the state as it is now: of what Snapshot returns.
+// Digest is the digest of the ships as they are now: of what Snapshot returns, without its last part, of fleets.
 func (r *Rules) Digest() Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,6 +131,13 @@ func (r *Rules) Digests() map[fence.Area]Digest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state.digests()
+}
+
+// Waits reports whether a fleet waits for this tile, or in it.
+func (r *Rules) Waits() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.state.warps.Empty()
 }
 
 func checkGround(ground Ground) error {

@@ -297,6 +297,8 @@ func TestMalformedIntentsAreRejected(t *testing.T) {
 // field is a ground of one area whose cells touch no other.
 type field int
 
+func (f field) ID() fence.TileID                 { return 7 }
+func (f field) Reaches(fence.TileID) bool        { return false }
 func (f field) Len() int                         { return int(f) }
 func (f field) Adjacent(int) []int32             { return nil }
 func (f field) Area(int) fence.Area              { return 1 }

@@ -4,12 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/warp"
 )
 
-const snapshotVersion = 3
+const snapshotVersion = 4
 
 // Digest is the SHA-256 of canonical bytes of a state: equal digests mean equal states.
 type Digest [sha256.Size]byte
@@ -28,7 +30,7 @@ func (d *Digest) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// encode returns the canonical snapshot of the areas held; see Rules.Snapshot for its layout.
+// encode returns the canonical snapshot of the areas held, without the office; see Rules.Snapshot for its layout.
 func (s *state) encode() []byte {
 	var list, part []byte
 	for a := range s.areas {
@@ -36,6 +38,15 @@ func (s *state) encode() []byte {
 		list = fence.AppendPart(list, fence.Area(a), part)
 	}
 	return list
+}
+
+// encodeWarps appends the office's part.
+func (s *state) encodeWarps(list []byte) ([]byte, error) {
+	part, err := json.Marshal(s.warps)
+	if err != nil || string(part) == "{}" {
+		return list, err
+	}
+	return fence.AppendPart(list, s.office(), part), nil
 }
 
 // encode appends the area's part of a snapshot; nothing for an area of which there is nothing to say.
@@ -57,7 +68,8 @@ func (a *area) encode(b []byte) []byte {
 		b = append(b, ship.Hull, ship.Shield)
 		b = binary.AppendUvarint(b, uint64(ship.Score))
 		b = binary.AppendUvarint(b, uint64(ship.Back))
-		b = append(append(b, byte(len(ship.Owner))), ship.Owner...)
+		name := Event{Home: ship.Home, Hop: ship.Hop, Owner: ship.Owner}
+		b = name.appendName(b)
 	}
 	return b
 }
@@ -86,9 +98,17 @@ func (s *state) open(snapshot []byte, areas fence.AreaSet) error {
 			s.areas[a].held = true
 		}
 	}
+	if areas.Has(s.office()) {
+		s.warps = &warp.State{}
+	}
 	for p := range fence.Parts(snapshot) {
 		switch {
-		case p.Content == nil || p.Area == 0 || int(p.Area) >= len(s.areas):
+		case p.Content != nil && p.Area == s.office() && areas.Has(p.Area):
+			if err := json.Unmarshal(p.Content, s.warps); err != nil {
+				return &fence.FormatError{What: "game snapshot, its fleets", Detail: err.Error()}
+			}
+			continue
+		case p.Content == nil || p.Area == 0 || p.Area > s.office():
 			return &fence.FormatError{What: "game snapshot", Detail: "not a list of this ground's areas"}
 		case !areas.Has(p.Area):
 			continue
@@ -112,7 +132,9 @@ func (s *state) read(a fence.Area, content []byte) error {
 	}
 	for last := uint32(0); len(r.p) > 0; {
 		ship := Ship{ID: r.number32(), Cell: r.u16(), Hull: r.u8(), Shield: r.u8(), Score: r.number32(),
-			Back: fence.Tick(r.number()), Owner: r.owner()}
+			Back: fence.Tick(r.number())}
+		ship.Hop, ship.Home, ship.Owner = r.name()
+		ship.Home = s.home(ship.Hop, ship.Home)
 		why := ""
 		switch {
 		case r.err != nil:

@@ -1,6 +1,7 @@
 package game
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/tile/warp"
 )
 
 // ErrDisagree means that an event does not fit the state it is folded into. Either an event is missing
@@ -27,8 +29,12 @@ type state struct {
 	// pace is the last Paced; zero before the first. It is in no snapshot, since it decides nothing.
 	pace uint8
 
-	// gone is for which tile an owner's ship has left; nil: it is not noted. It is in no snapshot either.
-	gone map[string]fence.TileID
+	// crossings take note of ships that come and go; nil: none do.
+	crossings Crossings
+
+	// warps is the tile's part in fleets; nil: a watcher of some areas, which knows nothing of it. It is in an area of
+	// its own, the office.
+	warps *warp.State
 
 	// What follows is an index, for questions about the whole tile. It does not decide what an event does.
 
@@ -52,14 +58,18 @@ type area struct {
 func newState(ground Ground) *state {
 	n := ground.Len()
 	s := &state{ground: ground, areas: make([]area, 1+int(ground.Area(n-1))), cells: make([]uint16, n),
-		in: make([]fence.Area, n+1), owners: map[string]uint32{}}
+		in: make([]fence.Area, n+1), owners: map[string]uint32{}, warps: &warp.State{}}
 	for i := range s.areas {
 		s.areas[i].held = i > 0 // area 0 is nowhere
 	}
 	return s
 }
 
-// draft makes d an independent copy of s, reusing d's memory. It is for as long as s does not change.
+// office is the area of what is arranged with other tiles. It has no cells, and clients do not watch it.
+func (s *state) office() fence.Area { return fence.Area(len(s.areas)) }
+
+// draft makes d an independent copy of s, but for its warps, reusing d's memory. It is for as long as s does not
+// change.
 func (s *state) draft(d *state) {
 	d.ground = s.ground
 	d.areas = slices.Grow(d.areas[:0], len(s.areas))[:len(s.areas)]
@@ -82,15 +92,20 @@ func (s *state) draft(d *state) {
 func (s *state) clone() *state {
 	d := &state{}
 	s.draft(d)
-	d.owners, d.under, d.gone = maps.Clone(s.owners), nil, s.gone
+	d.owners, d.under, d.crossings, d.warps = maps.Clone(s.owners), nil, s.crossings, s.warps
 	return d
 }
 
 // holds reports whether the state knows what happens in an area; area 0 is the whole tile.
-func (s *state) holds(a fence.Area) bool { return a == 0 || int(a) < len(s.areas) && s.areas[a].held }
+func (s *state) holds(a fence.Area) bool {
+	return a == 0 || int(a) < len(s.areas) && s.areas[a].held
+}
 
 // keep forgets the other areas.
 func (s *state) keep(areas fence.AreaSet) {
+	if !areas.Has(s.office()) {
+		s.warps = nil
+	}
 	for a := range s.areas {
 		if a > 0 && !areas.Has(fence.Area(a)) {
 			s.clear(fence.Area(a))
@@ -197,7 +212,7 @@ func (s *state) put(a fence.Area, ship Ship) string {
 	switch {
 	case taken || ship.ID == 0 || int64(ship.ID) >= int64(len(s.in)):
 		return "no such number, or another ship has it"
-	case ship.Owner == "" || len(ship.Owner) > maxOwner || other != nil && other.Owner == ship.Owner:
+	case ship.Owner == "" || len(ship.Owner) > MaxOwner || other != nil && other.Owner == ship.Owner:
 		return "the owner is missing or has another ship"
 	case s.full(a):
 		return "the area is full"
@@ -207,7 +222,6 @@ func (s *state) put(a fence.Area, ship Ship) string {
 	*ships = slices.Insert(*ships, i, ship)
 	s.in[ship.ID] = a
 	s.owners[ship.Owner] = ship.ID
-	delete(s.gone, ship.Owner)
 	if ship.InPlay() {
 		s.cells[ship.Cell] = uint16(ship.ID)
 	}
@@ -256,6 +270,10 @@ func (s *state) apply(tick fence.Tick, e *Event) error {
 		return s.enter(a, e)
 	case Sunk:
 		s.areas[a].sunk = append(s.areas[a].sunk, e.Owner)
+		if s.crossings != nil {
+			gone := Ship{Owner: e.Owner, Home: s.home(e.Hop, e.Home)}
+			s.crossings.End(gone.Name(), uint64(e.Hop))
+		}
 		return nil
 	}
 	id := e.Ship
@@ -293,8 +311,8 @@ func (s *state) change(tick fence.Tick, a fence.Area, ship *Ship, e *Event) erro
 	case Fired:
 		return s.hit(tick, ship, e)
 	case Departed:
-		if s.gone != nil {
-			s.gone[ship.Owner] = e.To
+		if s.crossings != nil {
+			s.crossings.Leave(s.ground.ID(), ship.Name(), uint64(ship.Hop), e.To)
 		}
 		s.drop(a, ship.ID)
 	case Left:
@@ -310,16 +328,18 @@ func (s *state) enter(a fence.Area, e *Event) error {
 	switch {
 	case e.Hull == 0:
 		return disagree(e, "a ship without hull")
-	case e.Kind == Spawned && e.Score > 0:
-		return disagree(e, "a new ship has scored nothing")
+	case e.Kind == Spawned && e.Score+e.Hop > 0:
+		return disagree(e, "a new ship has scored nothing, and left no tile")
 	}
-	ship := Ship{ID: e.Ship, Owner: e.Owner, Cell: e.Cell, Hull: e.Hull, Shield: e.Shield, Score: e.Score}
+	ship := Ship{ID: e.Ship, Owner: e.Owner, Cell: e.Cell, Hull: e.Hull, Shield: e.Shield, Score: e.Score,
+		Home: s.home(e.Hop, e.Home), Hop: e.Hop}
 	if why := s.put(a, ship); why != "" {
 		return disagree(e, why)
 	}
 	if e.Kind == Spawned {
 		s.areas[a].born = append(s.areas[a].born, e.Owner)
 	}
+	s.notes(&ship)
 	return nil
 }
 
@@ -359,15 +379,43 @@ func (s *state) fold(tick fence.Tick, events [][]byte) error {
 		return fmt.Errorf("tick %d is over 2^53-1: %w", tick, ErrDisagree)
 	}
 	for i, p := range events {
-		e, err := DecodeEvent(p)
-		if err == nil {
-			err = s.apply(tick, &e)
-		}
-		if err != nil {
+		if err := s.foldOne(tick, p); err != nil {
 			return fmt.Errorf("tick %d, event %d of %d: %w", tick, i+1, len(events), err)
 		}
 	}
 	return nil
+}
+
+func (s *state) foldOne(tick fence.Tick, event []byte) error {
+	if bytes.HasPrefix(event, []byte(warp.Prefix)) {
+		if s.warps == nil {
+			return fmt.Errorf("area %d is not held: %w", s.office(), ErrDisagree)
+		}
+		if _, err := s.warps.Apply(event); err != nil {
+			return fmt.Errorf("%w: %w", ErrDisagree, err)
+		}
+		return nil
+	}
+	e, err := DecodeEvent(event)
+	if err != nil {
+		return err
+	}
+	return s.apply(tick, &e)
+}
+
+// home is that of a ship with such a hop: one that has left no tile is at home.
+func (s *state) home(hop uint32, named fence.TileID) fence.TileID {
+	if hop == 0 {
+		return s.ground.ID()
+	}
+	return named
+}
+
+// notes lets the crossings take note of a ship that is here.
+func (s *state) notes(ship *Ship) {
+	if s.crossings != nil {
+		s.crossings.Enter(s.ground.ID(), ship.Name(), uint64(ship.Hop), *ship)
+	}
 }
 
 func disagree(e *Event, why string) error {

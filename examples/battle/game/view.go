@@ -22,9 +22,22 @@ func NewView(ground Ground) (*View, error) {
 	if err := checkGround(ground); err != nil {
 		return nil, err
 	}
-	v := &View{state: newState(ground)}
-	v.state.gone = map[string]fence.TileID{}
-	return v, nil
+	return &View{state: newState(ground)}, nil
+}
+
+// Crossings take note of the ships that come and go: relayclient.Crossings[Ship] are some.
+type Crossings interface {
+	Enter(tile fence.TileID, ship string, hop uint64, s Ship) bool
+	Leave(tile fence.TileID, ship string, hop uint64, to fence.TileID)
+	End(ship string, hop uint64)
+	Restore(tile fence.TileID, has func(ship string) bool)
+}
+
+// Track lets crossings take note of what the view folds from now on. Their methods must not call the view's.
+func (v *View) Track(c Crossings) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.state.crossings = c
 }
 
 // Restore replaces the picture with a snapshot's: what Rules.Snapshot wrote, or the parts of some areas, as a relay
@@ -34,11 +47,19 @@ func (v *View) Restore(snapshot []byte, areas fence.AreaSet) error {
 	defer v.mu.Unlock()
 	s := newState(v.state.ground)
 	s.keep(fence.Areas(0)) // nothing
-	s.pace, s.gone = v.state.pace, v.state.gone
+	s.pace, s.crossings = v.state.pace, v.state.crossings
 	if err := s.open(snapshot, areas); err != nil {
 		return err
 	}
 	v.state = s
+	if s.crossings != nil {
+		names := map[string]bool{}
+		for i := range s.count() {
+			names[s.nth(i).Name()] = true
+		}
+		s.crossings.Restore(s.ground.ID(), func(name string) bool { return names[name] })
+	}
+	s.noteAll()
 	return nil
 }
 
@@ -52,7 +73,17 @@ func (v *View) Open(snapshot []byte, areas fence.AreaSet) error {
 		return err
 	}
 	v.state = s
+	s.noteAll()
 	return nil
+}
+
+// noteAll lets the crossings take note of all ships.
+func (s *state) noteAll() {
+	for i := range s.areas {
+		for j := range s.areas[i].ships {
+			s.notes(&s.areas[i].ships[j])
+		}
+	}
 }
 
 // Keep forgets what the view holds of other areas.
@@ -92,15 +123,20 @@ func (v *View) Apply(e *fence.Entry) error {
 func (v *View) held(b *stream.Batch) [][]byte {
 	events := b.Events[:0]
 	for i, event := range b.Events {
-		if b.Areas == nil || v.state.holds(b.Areas[i]) {
+		switch {
+		case b.Areas != nil && b.Areas[i] == v.state.office():
+			if v.state.warps != nil {
+				events = append(events, event)
+			}
+		case b.Areas == nil || v.state.holds(b.Areas[i]):
 			events = append(events, event)
 		}
 	}
 	return events
 }
 
-// Digest is the digest of the picture. It equals the Rules' if the view holds all areas and both have folded the same
-// batches.
+// Digest is the digest of the picture's ships. It equals the Rules' if the view holds all areas and both have folded
+// the same batches.
 func (v *View) Digest() Digest {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -139,13 +175,6 @@ func (v *View) Ships() []Ship {
 		all = append(all, v.state.areas[i].ships...)
 	}
 	return all
-}
-
-// Gone is the tile for which an owner's ship has left, as far as the view has seen that; zero: it has not.
-func (v *View) Gone(owner string) fence.TileID {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.state.gone[owner]
 }
 
 // ShipOf is an owner's ship; ok is false if none is in an area that the view holds.

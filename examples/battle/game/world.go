@@ -54,6 +54,9 @@ func (w waters) Across(cell int) (open []region.Place) {
 	return open
 }
 
+// Reaches implements Ground.
+func (w waters) Reaches(id fence.TileID) bool { return id != w.ID() && slices.Contains(w.world, id) }
+
 // PlayerKeys are the keys of the tokens that say who a player is. They come from the secret of the actors, but tell
 // nothing about it, nor about the keys by which the actors know each other.
 func PlayerKeys(secret string) session.Keys {

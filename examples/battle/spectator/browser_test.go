@@ -30,7 +30,6 @@ import (
 	"github.com/tilefence/tilefence/stream/fanout/memfanout"
 	"github.com/tilefence/tilefence/stream/memstream"
 	"github.com/tilefence/tilefence/tile"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // These tests need a browser, so they run only when asked for:
@@ -48,7 +47,8 @@ type recording struct {
 // record lets bots play until ships have been lost and have returned, and some have left the tile. Those enter it again
 // at the next tick, but for one that finds that its owner has another ship.
 func record(t *testing.T, ticks int) recording {
-	ground, err := region.Of(flower(t, 37.77, -122.42)[0])
+	world := flower(t, 37.77, -122.42)
+	ground, err := game.GroundOf(world[0], world)
 	require.NoError(t, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(t, err)
@@ -269,7 +269,7 @@ func (th *theatre) say(kind statuspoller.Kind, id fence.TileID, owner string, ep
 
 // cast has a server run a tile; with a former owner by taking it over.
 func (th *theatre) cast(ctx context.Context, id fence.TileID, contact string, takeOver bool) {
-	ground, err := region.Of(id)
+	ground, err := game.GroundOf(id, nil)
 	require.NoError(th.t, err)
 	rules, err := game.NewRules(ground)
 	require.NoError(th.t, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/directorystore"
 	"github.com/tilefence/tilefence/internal/sampled"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/internal/wait"
@@ -25,6 +26,20 @@ const (
 	mostMoves    = 16_384                 // that wait to be written
 	seenAgain    = time.Second            // after which a player who is seen in another tile is written at once
 )
+
+// Store keeps the records: what NewMemory or redisdirectory.New returns.
+type Store = directorystore.Store
+
+// Move says that a player is in a tile now: the tile has committed the arrival there, or a process has seen the player
+// act there.
+type Move = directorystore.Move
+
+// ErrOverloaded means: too many look-ups wait for the server that has the player's record, since it is slow or does not
+// answer. This one was not sent, and may be tried again.
+var ErrOverloaded = directorystore.ErrOverloaded
+
+// NewMemory returns an empty store for one process. It keeps what it has until the process ends.
+func NewMemory() Store { return directorystore.NewMemory() }
 
 // Config holds the optional settings of a Directory.
 type Config struct {
@@ -87,7 +102,7 @@ func New(store Store, cfg *Config) (*Directory, error) {
 // Enter counts a session of a player here, of which the handshake has begun at a time: if sessions were ended since,
 // this one is ended, too.
 func (d *Directory) Enter(actor string, began time.Time) {
-	if validate(actor) != nil {
+	if directorystore.Validate(actor) != nil {
 		return // a stranger
 	}
 	d.mu.Lock()
@@ -152,7 +167,7 @@ func (d *Directory) Moved(moves ...Move) {
 	defer d.mu.Unlock()
 	for i := range moves {
 		switch {
-		case validate(moves[i].Actor) != nil: // no player's
+		case directorystore.Validate(moves[i].Actor) != nil: // no player's
 		case len(d.moves) >= mostMoves:
 			d.stats.Dropped++
 		default:
@@ -172,7 +187,7 @@ func (d *Directory) Stats() Stats {
 }
 
 // Where says in which tile a player is, as far as the directory knows; zero: it is not known. Errors: a
-// *fence.ArgumentError; a *fence.StoreError.
+// *fence.ArgumentError; a *fence.StoreError, which may be ErrOverloaded.
 func (d *Directory) Where(ctx context.Context, actor string) (fence.TileID, error) {
 	r, err := d.look(ctx, actor)
 	return r.Place.Tile, err
@@ -184,13 +199,13 @@ func (d *Directory) Connected(ctx context.Context, actor string) (bool, error) {
 	return len(r.Holders) > 0, err
 }
 
-func (d *Directory) look(ctx context.Context, actor string) (Record, error) {
-	if err := validate(actor); err != nil {
-		return Record{}, err
+func (d *Directory) look(ctx context.Context, actor string) (directorystore.Record, error) {
+	if err := directorystore.Validate(actor); err != nil {
+		return directorystore.Record{}, err
 	}
 	all, err := d.store.Look(ctx, actor)
 	if err != nil {
-		return Record{}, err
+		return directorystore.Record{}, err
 	}
 	return all[0], nil
 }
@@ -203,7 +218,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { d.listen(ctx) })
-	ticker := time.NewTicker(TTL / 3)
+	ticker := time.NewTicker(directorystore.TTL / 3)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		all := false
@@ -265,7 +280,7 @@ func (d *Directory) renew(ctx context.Context, actors []string) {
 		l := d.here[actor]
 		end := l != nil && r.EverEnded && now.Sub(l.since) >= r.Ended
 		if l != nil && l.tile != 0 && l.tile != r.Place.Tile && len(d.moves) < mostMoves {
-			if m := (Move{Actor: actor, To: l.tile, At: l.seen}); m.newer(r.Place) {
+			if m := (Move{Actor: actor, To: l.tile, At: l.seen}); m.Newer(r.Place) {
 				d.moves = append(d.moves, m)
 				wait.Wake(d.wake)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route/directory"
+	"github.com/tilefence/tilefence/internal/directorystore"
 )
 
 // sometimes is a store that can be cut off.
@@ -36,7 +37,7 @@ func (s *sometimes) err() error {
 	return nil
 }
 
-func (s *sometimes) Renew(ctx context.Context, holder string, actors ...string) ([]directory.Record, error) {
+func (s *sometimes) Renew(ctx context.Context, holder string, actors ...string) ([]directorystore.Record, error) {
 	if err := s.err(); err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (p *process) requireConnected(t *testing.T, want bool, actor string) {
 // TestSessionsAreReached: a message and an end reach the sessions of all processes, and the answer says how many.
 func TestSessionsAreReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := directory.NewMemory()
+		store := directorystore.NewMemory()
 		one, two, tool := start(t, store), start(t, store), start(t, store)
 		one.enter("ann")
 		two.enter("ann")
@@ -171,7 +172,7 @@ func TestSessionsAreReached(t *testing.T) {
 		one.enter("ann")
 		one.Left("ann")
 		two.enter("ann")
-		time.Sleep(directory.TTL)
+		time.Sleep(directorystore.TTL)
 		require.Equal(t, []int{1, 1}, []int{one.has("ann"), two.has("ann")})
 		require.EqualValues(t, 1, one.Stats().Ended)
 		two.enter("ann")
@@ -195,7 +196,7 @@ func TestSessionsAreReached(t *testing.T) {
 // and those whose lease had ended because their process did not reach the store.
 func TestSessionsThatAreNotReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := directory.NewMemory()
+		store := directorystore.NewMemory()
 		one, tool := start(t, store), start(t, store)
 		defer one.stop()
 		defer tool.stop()
@@ -208,19 +209,19 @@ func TestSessionsThatAreNotReached(t *testing.T) {
 		_, err = tool.End(t.Context(), "ann")
 		require.ErrorIs(t, err, errAway)
 		require.Equal(t, 1, one.has("ann"))
-		time.Sleep(directory.TTL / 3)
+		time.Sleep(directorystore.TTL / 3)
 		require.Zero(t, one.has("ann"))
 
 		one.enter("ann")
 		one.way.away.Store(true)
-		time.Sleep(2 * directory.TTL)
+		time.Sleep(2 * directorystore.TTL)
 		tool.requireConnected(t, false, "ann")
 		n, err = tool.End(t.Context(), "ann")
 		require.NoError(t, err)
 		require.Zero(t, n)
 		require.NotZero(t, one.Stats().Failed)
 		one.way.away.Store(false)
-		time.Sleep(directory.TTL / 3)
+		time.Sleep(directorystore.TTL / 3)
 		require.Zero(t, one.has("ann"))
 
 		// So is one that the game has let in before the end, and that is here after it.
@@ -247,7 +248,7 @@ func TestSessionsThatAreNotReached(t *testing.T) {
 // TestADeadProcess: its sessions are not found after a TTL, and those of the others are.
 func TestADeadProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := directory.NewMemory()
+		store := directorystore.NewMemory()
 		one, two := start(t, store), start(t, store)
 		defer two.stop()
 		one.enter("ann")
@@ -259,7 +260,7 @@ func TestADeadProcess(t *testing.T) {
 		n, err := two.Tell(t.Context(), "ann", nil)
 		require.NoError(t, err)
 		require.Zero(t, n, "nothing listens there")
-		time.Sleep(directory.TTL)
+		time.Sleep(directorystore.TTL)
 		two.requireConnected(t, false, "ann")
 		two.requireConnected(t, true, "bob")
 	})
@@ -275,7 +276,7 @@ func (p *process) requireAt(t *testing.T, want fence.TileID, actor string) {
 // TestWhereAPlayerIs: arrivals are written, also after an outage, and what the player does corrects them.
 func TestWhereAPlayerIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := directory.NewMemory()
+		store := directorystore.NewMemory()
 		gateway, owner := start(t, store), start(t, store)
 		defer gateway.stop()
 		defer owner.stop()
@@ -297,7 +298,7 @@ func TestWhereAPlayerIs(t *testing.T) {
 		time.Sleep(time.Minute)
 		gateway.requireAt(t, 1, "ann")
 		owner.way.away.Store(false)
-		time.Sleep(directory.TTL / 3)
+		time.Sleep(directorystore.TTL / 3)
 		gateway.requireAt(t, 2, "ann")
 
 		gateway.Seen("ann", 1, time.Now().Add(-2*time.Minute)) // comes late
@@ -312,7 +313,7 @@ func TestWhereAPlayerIs(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, none[0])
 		store.Forget()
-		time.Sleep(directory.TTL / 3 * 2)
+		time.Sleep(directorystore.TTL / 3 * 2)
 		gateway.requireAt(t, 3, "ann")
 		gateway.requireConnected(t, true, "ann")
 	})
@@ -321,7 +322,7 @@ func TestWhereAPlayerIs(t *testing.T) {
 // TestMovesAreBounded: what is not written takes bounded room; what there is no room for is counted.
 func TestMovesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		owner := start(t, directory.NewMemory())
+		owner := start(t, directorystore.NewMemory())
 		defer owner.stop()
 		owner.way.away.Store(true)
 		var n atomic.Int64
@@ -337,7 +338,7 @@ func TestMovesAreBounded(t *testing.T) {
 		owner.Moved(directory.Move{Actor: "ann", To: 1, At: time.Now()})
 		require.EqualValues(t, 20_001-16_384, owner.Stats().Dropped)
 		owner.way.away.Store(false)
-		time.Sleep(directory.TTL)
+		time.Sleep(directorystore.TTL)
 		owner.requireAt(t, 1, "p20000")
 	})
 }
@@ -345,13 +346,13 @@ func TestMovesAreBounded(t *testing.T) {
 func TestArguments(t *testing.T) {
 	_, err := directory.New(nil, nil)
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	d, err := directory.New(directory.NewMemory(), nil)
+	d, err := directory.New(directorystore.NewMemory(), nil)
 	require.NoError(t, err)
 	_, err = d.Where(t.Context(), "")
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	_, err = d.End(t.Context(), "a\n")
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
-	_, err = d.Tell(t.Context(), "ann", []byte(strings.Repeat("x", directory.MaxMessage+1)))
+	_, err = d.Tell(t.Context(), "ann", []byte(strings.Repeat("x", directorystore.MaxMessage+1)))
 	require.ErrorIs(t, err, fence.ErrInvalidArgument)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -7,15 +7,15 @@
 //	processes, err = d.End(ctx, "ann")                 // everywhere
 //
 // The servers of the root package do that by themselves if Backends.Directory is set: gateways and relays enter their
-// sessions, tile servers write who has arrived. Records are kept in a [Store]: [Memory] in one process, redisdirectory
-// on Redis.
+// sessions, tile servers write who has arrived. Records are kept in a [Store]: [NewMemory] in one process,
+// redisdirectory on Redis.
 //
 // # Guarantees
 //
 // A record is a hint. It leads clients, and nothing is decided by it: what a tile has is known to its owner alone.
 //
 //   - A session is found within 200 ms of its beginning, and is not found any more after its end. The sessions of a
-//     process that dies are found for [TTL] (30 s) at most. After the store was lost, sessions are found again
+//     process that dies are found for 30 s at most. After the store was lost, sessions are found again
 //     within 10 s.
 //   - A tile is written when the arrival of the player there is committed, within 200 ms. What is written late, or
 //     twice, does not replace what is newer: see [Move]. If the writer dies first, the record is stale until the player
@@ -26,7 +26,7 @@
 //   - Sessions that End does not reach at once are ended when their process renews its leases, within 10 s. A process
 //     that cannot reach the store goes on serving; it ends them when it reaches the store again.
 //
-// Records of players who have not been seen for [Keep] (30 days) are forgotten, and so are those of a store that was
+// Records of players who have not been seen for 30 days are forgotten, and so are those of a store that was
 // lost: Where then answers that the tile is not known, and the game decides where such a player begins.
 //
 // # What is believed
@@ -41,5 +41,5 @@
 //
 // # Testing
 //
-// Test against [Memory], also under testing/synctest. All back ends pass one conformance suite.
+// Test against [NewMemory], also under testing/synctest. All back ends pass one conformance suite.
 package directory

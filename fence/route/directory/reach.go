@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/directorystore"
 	"github.com/tilefence/tilefence/internal/wait"
 )
 
@@ -24,7 +25,7 @@ type letter struct {
 // the player have taken it; 0: the player is not connected. A session that is read too slowly loses it all the same.
 // Errors: a *fence.ArgumentError; a *fence.StoreError if no process is known to have taken it.
 func (d *Directory) Tell(ctx context.Context, actor string, message []byte) (processes int, err error) {
-	if len(message) > MaxMessage {
+	if len(message) > directorystore.MaxMessage {
 		return 0, &fence.ArgumentError{Field: "message", Value: len(message), Want: "at most 8192 bytes"}
 	}
 	r, err := d.look(ctx, actor)
@@ -38,7 +39,7 @@ func (d *Directory) Tell(ctx context.Context, actor string, message []byte) (pro
 // end theirs when they renew their leases, within 10 s. It does not keep the player out: first make the authentication
 // refuse. Errors: as those of Tell. After any but a *fence.ArgumentError, call it again.
 func (d *Directory) End(ctx context.Context, actor string) (processes int, err error) {
-	if err := validate(actor); err != nil {
+	if err := directorystore.Validate(actor); err != nil {
 		return 0, err
 	}
 	r, err := d.store.End(ctx, actor)

@@ -20,20 +20,24 @@ type Config struct {
 	Bind string
 
 	// Advertise is the IP address and port under which the others reach this node, where it is not the one
-	// it listens on. Empty means Bind's, or for 0.0.0.0 a private address of this machine.
+	// it listens on; port 0 means the port that it listens on. Empty means Bind's, or for 0.0.0.0 a private address
+	// of this machine.
 	Advertise string
 
 	// Seeds are addresses (host:port) of members to join. One that is alive is enough; the node retries those
-	// that are not members for as long as it runs. Its own address may be among them.
+	// that are not members for as long as it runs. Its own address may be among them. A name is looked up anew
+	// for each attempt, and may have many addresses.
 	Seeds []string
 
 	// Label separates groups that could reach each other: members of another label are ignored. At most 255
 	// bytes. World.String of the world that Authority.World returns keeps two deployments of one name apart.
 	Label string
 
-	// SecretKey encrypts and authenticates everything with AES-GCM: 16, 24 or 32 bytes, the same on all
-	// members. Empty: every process that reaches the port is believed.
-	SecretKey []byte
+	// SecretKeys encrypt and authenticate everything with AES-GCM: 16, 24 or 32 bytes each, the same on all
+	// members. The first one encrypts, all are accepted, so that a key is replaced without downtime: add the new
+	// one at the end everywhere, then put it first everywhere, then leave the old one out. Empty: every process
+	// that reaches the port is believed.
+	SecretKeys [][]byte
 
 	// Timing is how fast announcements travel and deaths are detected. Its zero value is for a local network.
 	Timing Timing
@@ -87,7 +91,10 @@ type settings struct {
 func (c *Config) settings() (settings, error) {
 	s := settings{Config: setting.Of(c)}
 	s.Bind = cmp.Or(s.Bind, "0.0.0.0:7946")
-	s.Seeds, s.SecretKey = slices.Clone(s.Seeds), slices.Clone(s.SecretKey)
+	s.Seeds, s.SecretKeys = slices.Clone(s.Seeds), slices.Clone(s.SecretKeys)
+	for i, key := range s.SecretKeys {
+		s.SecretKeys[i] = slices.Clone(key)
+	}
 	if s.Notify == nil {
 		s.Notify = func(route.Event) {}
 	}
@@ -98,8 +105,8 @@ func (c *Config) settings() (settings, error) {
 	check.Refuse(err != nil, "Bind", s.Bind, "an IP address and port, such as 10.0.0.7:7946")
 	if s.Advertise != "" {
 		s.advertise, err = netip.ParseAddrPort(s.Advertise)
-		check.Refuse(err != nil || s.advertise.Port() == 0 || s.advertise.Addr().IsUnspecified(), "Advertise",
-			s.Advertise, "an IP address and port that others can reach")
+		check.Refuse(err != nil || s.advertise.Addr().IsUnspecified(), "Advertise", s.Advertise,
+			"an IP address and port that others can reach")
 	}
 	check.Refuse(s.bind.Addr() == netip.IPv6Unspecified() && s.Advertise == "", "Advertise", s.Advertise,
 		"an IP address and port that others can reach, when bound to all of IPv6")
@@ -107,8 +114,10 @@ func (c *Config) settings() (settings, error) {
 		_, _, err := net.SplitHostPort(seed)
 		check.Refuse(err != nil, "Seeds", seed, "host:port")
 	}
-	check.Refuse(!slices.Contains([]int{0, 16, 24, 32}, len(s.SecretKey)), "SecretKey",
-		fmt.Sprint(len(s.SecretKey), " bytes"), "16, 24 or 32 bytes")
+	for _, key := range s.SecretKeys {
+		check.Refuse(!slices.Contains([]int{16, 24, 32}, len(key)), "SecretKeys", fmt.Sprint(len(key), " bytes"),
+			"16, 24 or 32 bytes each")
+	}
 	check.Refuse(len(s.Label) > 255, "Label", s.Label, "at most 255 bytes")
 	s.Timing.complete(&check)
 	return s, check.Err

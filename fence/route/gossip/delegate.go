@@ -16,8 +16,8 @@ const few = 1024
 // delegate is what memberlist calls on a node. It implements memberlist.Delegate.
 type delegate struct{ *Node }
 
-// NodeMeta implements memberlist.Delegate. New has checked that it is within the limit.
-func (d delegate) NodeMeta(int) []byte { return []byte(d.contact) }
+// NodeMeta implements memberlist.Delegate. It is within the limit, which is 512 bytes.
+func (d delegate) NodeMeta(int) []byte { return encodeMeta(d.contact, d.load.get()) }
 
 // NotifyMsg implements memberlist.Delegate.
 func (d delegate) NotifyMsg(b []byte) {

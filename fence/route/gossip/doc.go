@@ -23,22 +23,24 @@
 //
 // # Worlds
 //
-// What keeps the members of two deployments apart is Config.SecretKey, if each has its own, and Config.Label: no packet
-// and no connection of another label is read. A label that is World.String has the name and the ID of the world, so
-// that two deployments of one name, given each other's seeds, do not meet either. Neither refuses a process that is
-// configured wrongly: it stays alone, and logs after a while that no seed answers. A label is not a secret.
+// What keeps the members of two deployments apart is Config.SecretKeys, if each has its own, and Config.Label: no
+// packet and no connection of another label is read. A label that is World.String has the name and the ID of
+// the world, so that two deployments of one name, given each other's seeds, do not meet either. Neither refuses a
+// process that is configured wrongly: it stays alone, and logs after a while that no seed answers. A label is not a
+// secret.
 //
 // # Failures
 //
 // Bytes from a peer that are no message change nothing: they are refused, counted (Stats.Refused) and
 // logged. A map that does not fit into one exchange (16 MiB; about three million tiles) travels in parts. A
-// process that can send to the port can announce anything, so set Config.SecretKey, or keep the port to
+// process that can send to the port can announce anything, so set Config.SecretKeys, or keep the port to
 // trusted networks. False announcements misroute; they do not grant a tile.
 //
 // # Wire format, version 1
 //
-// Three things travel inside memberlist's own messages. A member's meta data is its contact, nothing else.
-// What the members exchange, whole maps and single announcements alike, is one message:
+// Three things travel inside memberlist's own messages. A member's meta data is its contact and, after spaces, the
+// number of its tiles and the microseconds that they take in a second. What the members exchange, whole maps and single
+// announcements alike, is one message:
 //
 //	+---------+------+- - - - - - - - - - - - - - - - - - - - -+-------+
 //	| version | kind | body                                    |  sum  |

@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -22,6 +23,9 @@ func (t Timing) With(w Waits) Timing {
 func (n *Node) Between(wrap func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport) {
 	n.between = wrap
 }
+
+// Lookup resolves the names of seeds.
+func (n *Node) Lookup(f func(ctx context.Context, host string) ([]string, error)) { n.lookup = f }
 
 // LimitState makes maps travel in parts of limit bytes.
 func (n *Node) LimitState(limit int) { n.state.limit = limit }

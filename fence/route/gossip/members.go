@@ -33,7 +33,10 @@ type members struct {
 	wake    chan struct{} // has room for one
 }
 
-type member struct{ contact, addr string }
+type member struct {
+	contact, addr string
+	load          route.Load
+}
 
 func newMembers(self string) *members {
 	return &members{self: self, alive: make(map[string]member), leaving: make(map[string]bool),
@@ -41,7 +44,10 @@ func newMembers(self string) *members {
 }
 
 // NotifyAlive implements memberlist.AliveDelegate: a member without a contact is of another kind.
-func (m *members) NotifyAlive(n *memberlist.Node) error { return route.ValidateContact(string(n.Meta)) }
+func (m *members) NotifyAlive(n *memberlist.Node) error {
+	_, _, err := decodeMeta(n.Meta)
+	return err
+}
 
 // NotifyJoin implements memberlist.EventDelegate.
 func (m *members) NotifyJoin(n *memberlist.Node) {
@@ -50,13 +56,22 @@ func (m *members) NotifyJoin(n *memberlist.Node) {
 	if m.ended {
 		return
 	}
-	m.alive[n.Name] = member{contact: string(n.Meta), addr: n.Address()}
+	contact, load, _ := decodeMeta(n.Meta) // NotifyAlive has found it valid
+	m.alive[n.Name] = member{contact: contact, addr: n.Address(), load: load}
 	delete(m.lost, n.Address())
 	m.tell(route.Joined, n)
 }
 
-// NotifyUpdate implements memberlist.EventDelegate. A member's contact never changes.
-func (m *members) NotifyUpdate(*memberlist.Node) {}
+// NotifyUpdate implements memberlist.EventDelegate. Of a member's meta data only the load changes.
+func (m *members) NotifyUpdate(n *memberlist.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	contact, load, err := decodeMeta(n.Meta)
+	if one, known := m.alive[n.Name]; known && err == nil && contact == one.contact {
+		one.load = load
+		m.alive[n.Name] = one
+	}
+}
 
 // NotifyLeave implements memberlist.EventDelegate. It is called for members that left and members that died.
 func (m *members) NotifyLeave(n *memberlist.Node) {
@@ -82,7 +97,8 @@ func (m *members) tell(kind route.EventKind, n *memberlist.Node) {
 	if n.Name == m.self {
 		return
 	}
-	m.events = append(m.events, route.Event{Kind: kind, Member: route.Member{Contact: string(n.Meta), Name: n.Name}})
+	contact, _, _ := decodeMeta(n.Meta)
+	m.events = append(m.events, route.Event{Kind: kind, Member: route.Member{Contact: contact, Name: n.Name}})
 	wait.Wake(m.wake)
 }
 
@@ -135,7 +151,7 @@ func (m *members) list() []route.Member {
 	defer m.mu.Unlock()
 	all := make([]route.Member, 0, len(m.alive))
 	for name, one := range m.alive {
-		all = append(all, route.Member{Contact: one.contact, Name: name})
+		all = append(all, route.Member{Contact: one.contact, Name: name, Load: one.load})
 	}
 	slices.SortFunc(all, route.CompareMembers)
 	return all

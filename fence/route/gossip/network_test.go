@@ -29,7 +29,7 @@ type network struct {
 	timing gossip.Timing
 	label  string // a port that one test has given up may be another's next
 	limit  int    // of a map, if not zero
-	key    []byte
+	keys   [][]byte
 	slow   time.Duration // before what a peer answers on a connection is read
 
 	mu    sync.Mutex
@@ -88,7 +88,7 @@ func (n *network) node(t testing.TB, contact string, table *route.Table, notify 
 		seeds = append(seeds, addrOf(t, other))
 	}
 	node, err := gossip.New(contact, table, &gossip.Config{Bind: "127.0.0.1:0", Seeds: seeds, Timing: n.timing,
-		Label: n.label, SecretKey: n.key, Notify: notify})
+		Label: n.label, SecretKeys: n.keys, Notify: notify})
 	require.NoError(t, err)
 	if n.limit > 0 {
 		node.LimitState(n.limit)

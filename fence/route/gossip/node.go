@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	random "math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,7 @@ type Node struct {
 	queue   *queue
 	state   state
 	counts  counts
+	load    load
 	warn    rate.Sometimes // refusals: a broken peer must not fill the log
 
 	ran   atomic.Bool
@@ -54,6 +56,8 @@ type Node struct {
 	addr  string
 
 	toTheDead time.Duration
+	// lookup resolves the names of seeds; tests have other names.
+	lookup func(ctx context.Context, host string) ([]string, error)
 	// between is put between memberlist and the network by tests.
 	between func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 }
@@ -88,9 +92,10 @@ func New(contact string, table *route.Table, cfg *Config) (*Node, error) {
 	var life [8]byte
 	_, _ = rand.Read(life[:]) // crypto/rand.Read never fails
 	n := &Node{contact: contact, name: contact + "#" + hex.EncodeToString(life[:]), table: table, settings: s,
-		queue: newQueue(), state: state{limit: maxState}, warn: rate.Sometimes{First: 10, Interval: 10 * time.Second},
+		queue: newQueue(), state: state{limit: maxState}, load: load{changed: make(chan struct{}, 1)},
+		warn:      rate.Sometimes{First: 10, Interval: 10 * time.Second},
 		ready:     make(chan struct{}),
-		toTheDead: toTheDead * s.Timing.ProbeInterval}
+		toTheDead: toTheDead * s.Timing.ProbeInterval, lookup: net.DefaultResolver.LookupHost}
 	n.members = newMembers(n.name)
 	return n, nil
 }
@@ -122,6 +127,15 @@ func (n *Node) Announce(entries ...route.Entry) error {
 	return nil
 }
 
+// AnnounceLoad implements route.Membership. The others hear of the last load, at most once in a second.
+func (n *Node) AnnounceLoad(l route.Load) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
+	n.load.set(l)
+	return nil
+}
+
 // Stats returns the counts. They are read one after the other, so they may differ by what is going on.
 func (n *Node) Stats() Stats {
 	return Stats{Packets: n.counts.packets.Load(), PacketNews: n.counts.packetNews.Load(),
@@ -146,14 +160,15 @@ func (n *Node) Run(ctx context.Context) error {
 	n.addr = list.LocalNode().Address()
 	close(n.ready)
 	n.settings.Logger.Info("gossip: listening", "addr", n.addr, "name", n.name)
-	if len(n.settings.SecretKey) == 0 {
-		n.settings.Logger.Warn("gossip has no SecretKey: every process that reaches the port is believed",
+	if len(n.settings.SecretKeys) == 0 {
+		n.settings.Logger.Warn("gossip has no SecretKeys: every process that reaches the port is believed",
 			"addr", n.addr)
 	}
 
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	owned.Go(func() { n.members.deliver(life, n.settings.Notify) })
+	owned.Go(func() { n.load.spread(ctx, list) })
 	joined := make(chan struct{})
 	owned.Go(func() {
 		defer close(joined)
@@ -178,7 +193,13 @@ func (n *Node) open(life context.Context) (*memberlist.Memberlist, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gossip: listening on %s: %w", n.settings.Bind, err)
 	}
-	list, err := memberlist.Create(n.memberlistConfig(t, logger))
+	c := n.memberlistConfig(t, logger)
+	if keys := n.settings.SecretKeys; len(keys) > 0 {
+		if c.Keyring, err = memberlist.NewKeyring(keys, keys[0]); err != nil {
+			return nil, errors.Join(fmt.Errorf("gossip: %w", err), t.Shutdown())
+		}
+	}
+	list, err := memberlist.Create(c)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("gossip: %w", err), t.Shutdown())
 	}
@@ -189,7 +210,6 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 	c := memberlist.DefaultLANConfig()
 	c.Name = n.name
 	c.Label = n.settings.Label
-	c.SecretKey = n.settings.SecretKey
 	c.Logger = logger
 	c.Transport = t
 	if n.between != nil {
@@ -197,7 +217,7 @@ func (n *Node) memberlistConfig(t *transport, logger *log.Logger) *memberlist.Co
 	}
 	c.BindPort = t.GetAutoBindPort()
 	if a := n.settings.advertise; a.IsValid() {
-		c.AdvertiseAddr, c.AdvertisePort = a.Addr().String(), int(a.Port())
+		c.AdvertiseAddr, c.AdvertisePort = a.Addr().String(), cmp.Or(int(a.Port()), c.BindPort)
 	}
 	c.ProbeInterval, c.ProbeTimeout = n.settings.Timing.ProbeInterval, n.settings.Timing.ProbeTimeout
 	c.GossipInterval, c.PushPullInterval = n.settings.Timing.gossip, n.settings.Timing.pushPull
@@ -238,7 +258,7 @@ func (n *Node) rejoin(ctx context.Context, list *memberlist.Memberlist) {
 		case time.Since(begun) >= seedsSilent && !said && ctx.Err() == nil:
 			said = true
 			n.settings.Logger.Warn("gossip: no seed answers; retrying", "seeds", n.settings.Seeds, "error", failed,
-				"look_for", "another SecretKey or Label, or UDP and TCP of the port that are not let through")
+				"look_for", "other SecretKeys or another Label, or UDP and TCP of the port that are not let through")
 		}
 		if failed == nil || pause > n.settings.Timing.rejoin {
 			pause = n.settings.Timing.rejoin
@@ -262,11 +282,12 @@ func (n *Node) forget(lived map[string]bool) (lives map[string]bool) {
 	return lives
 }
 
-// resolveSeeds returns the seeds' IP addresses, with ports, and why a seed has none.
+// resolveSeeds returns the seeds' IP addresses, with ports, in an order of chance, and why a seed has none. Of many
+// that a name still has, some may be dead, and an attempt on one takes up to Timing.stream.
 func (n *Node) resolveSeeds(ctx context.Context) (addrs []string, failed error) {
 	for _, seed := range n.settings.Seeds {
 		host, port, _ := net.SplitHostPort(seed) // settings has checked it
-		ips, err := net.DefaultResolver.LookupHost(ctx, host)
+		ips, err := n.lookup(ctx, host)
 		if err != nil {
 			failed = err
 		}
@@ -274,6 +295,7 @@ func (n *Node) resolveSeeds(ctx context.Context) (addrs []string, failed error) 
 			addrs = append(addrs, net.JoinHostPort(ip, port))
 		}
 	}
+	random.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
 	return addrs, failed
 }
 

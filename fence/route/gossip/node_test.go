@@ -30,7 +30,7 @@ func TestConformanceEncrypted(t *testing.T) {
 	t.Parallel()
 	routetest.Run(t, func(*testing.T) routetest.Network {
 		n := newNetwork()
-		n.key = []byte("0123456789abcdef")
+		n.keys = [][]byte{[]byte("0123456789abcdef")}
 		return n
 	})
 }
@@ -42,10 +42,10 @@ func TestArguments(t *testing.T) {
 		"a host name":           {Bind: "localhost:7946"},
 		"no port":               {Bind: "127.0.0.1"},
 		"advertised nowhere":    {Advertise: "0.0.0.0:7946"},
-		"advertised at port 0":  {Advertise: "10.0.0.7:0"},
+		"an empty key":          {SecretKeys: [][]byte{nil}},
 		"all of IPv6":           {Bind: "[::]:7946"},
 		"a seed without a port": {Seeds: []string{"10.0.0.7"}},
-		"a short key":           {SecretKey: []byte("short")},
+		"a short key":           {SecretKeys: [][]byte{make([]byte, 16), []byte("short")}},
 		"a long label":          {Label: string(make([]byte, 256))},
 		"negative timing":       {Timing: gossip.Timing{ProbeInterval: -1}},
 		"late probes":           {Timing: gossip.Timing{ProbeTimeout: 2 * time.Second}},
@@ -118,23 +118,23 @@ func TestSeedsAreRetriedSoon(t *testing.T) {
 // TestAnotherKeyIsLogged: by a member that no seed answers, through the logger of its server.
 func TestAnotherKeyIsLogged(t *testing.T) {
 	t.Parallel()
-	for name, key := range map[string][]byte{"none": nil, "another": make([]byte, 32)} {
+	for name, keys := range map[string][][]byte{"none": nil, "another": {make([]byte, 32)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNetwork()
-			seed, err := gossip.New("a:1", new(route.Table),
-				&gossip.Config{Bind: "127.0.0.1:0", SecretKey: []byte("0123456789abcdef"), Timing: gossip.Fast()})
+			seed, err := gossip.New("a:1", new(route.Table), &gossip.Config{Bind: "127.0.0.1:0",
+				SecretKeys: [][]byte{[]byte("0123456789abcdef")}, Timing: gossip.Fast()})
 			require.NoError(t, err)
 			n.run(t, seed)
 			text := new(lockedText)
-			cfg := gossip.Config{Bind: "127.0.0.1:0", SecretKey: key, Seeds: []string{seed.Addr()},
+			cfg := gossip.Config{Bind: "127.0.0.1:0", SecretKeys: keys, Seeds: []string{seed.Addr()},
 				Timing: gossip.Fast()}
 			m, err := cfg.Join("b:1", new(route.Table), slog.New(slog.NewTextHandler(text, nil)), nil)
 			require.NoError(t, err)
 			n.run(t, m.(*gossip.Node))
 			waittest.Until(t, func() bool { return strings.Contains(text.String(), "no seed answers") },
 				routetest.Patience, 10*time.Millisecond)
-			require.Equal(t, key == nil, strings.Contains(text.String(), "gossip has no SecretKey"))
+			require.Equal(t, keys == nil, strings.Contains(text.String(), "gossip has no SecretKeys"))
 		})
 	}
 }
@@ -149,21 +149,21 @@ func TestTheFirstNodeIsNoTrouble(t *testing.T) {
 	later := n.node(t, "y:1", new(route.Table), nil) // both for their addresses
 	n.run(t, later)()
 	end()
-	key := []byte("0123456789abcdef")
+	keys := [][]byte{[]byte("0123456789abcdef")}
 	text := new(lockedText)
 	for name, cfg := range map[string]gossip.Config{
 		"no seed":   {Bind: "127.0.0.1:0"},
 		"itself":    {Bind: place.Addr(), Seeds: []string{place.Addr()}},
 		"too early": {Bind: "127.0.0.1:0", Seeds: []string{later.Addr()}},
 	} {
-		cfg.SecretKey, cfg.Timing = key, gossip.Fast()
+		cfg.SecretKeys, cfg.Timing = keys, gossip.Fast()
 		log := slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelWarn})).With("case", name)
 		m, err := cfg.Join(strings.ReplaceAll(name, " ", "-")+":1", new(route.Table), log, nil)
 		require.NoError(t, err)
 		n.run(t, m.(*gossip.Node))
 	}
 	time.Sleep(500 * time.Millisecond) // the seed that comes later
-	seed, err := gossip.New("y:1", new(route.Table), &gossip.Config{Bind: later.Addr(), SecretKey: key,
+	seed, err := gossip.New("y:1", new(route.Table), &gossip.Config{Bind: later.Addr(), SecretKeys: keys,
 		Timing: gossip.Fast()})
 	require.NoError(t, err)
 	n.run(t, seed)
@@ -279,21 +279,22 @@ func TestStrangers(t *testing.T) {
 		n.run(t, node)
 		return node
 	}
-	key := []byte("0123456789abcdef")
+	keys := [][]byte{[]byte("0123456789abcdef")}
 	label := func() string { return fence.World{Name: "red", ID: fence.NewWorldID()}.String() }
 	red := label()
-	a := start("a:1", gossip.Config{SecretKey: key, Label: red})
+	a := start("a:1", gossip.Config{SecretKeys: keys, Label: red})
 	seeds := []string{a.Addr()}
-	for _, stranger := range []gossip.Config{{Label: red}, {SecretKey: []byte("fedcba9876543210"), Label: red},
-		{SecretKey: key, Label: label()}, {SecretKey: key}} {
+	for _, stranger := range []gossip.Config{{Label: red},
+		{SecretKeys: [][]byte{[]byte("fedcba9876543210")}, Label: red},
+		{SecretKeys: keys, Label: label()}, {SecretKeys: keys}} {
 		stranger.Seeds = seeds
 		start("b:1", stranger)
 	}
-	peer(t, a.Addr(), red, key, &foreign{}) // no meta data
+	peer(t, a.Addr(), red, keys[0], &foreign{}) // no meta data
 	time.Sleep(500 * time.Millisecond)
 	require.Len(t, a.Members(), 1)
 	require.Empty(t, heard.byName())
-	friend := start("c:1", gossip.Config{SecretKey: key, Label: red, Seeds: seeds})
+	friend := start("c:1", gossip.Config{SecretKeys: keys, Label: red, Seeds: seeds})
 	waittest.Until(t, func() bool {
 		return len(a.Members()) == 2 && len(friend.Members()) == 2
 	}, routetest.Patience, 10*time.Millisecond)

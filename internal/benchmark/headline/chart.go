@@ -1,3 +1,5 @@
+//go:build linux
+
 package headline
 
 import (
@@ -57,4 +59,4 @@ func shares(bars []figures.Bar) (points [][2]float64) {
 	return points
 }
 
-func (r *Run) size() Size { return Size{Players: r.Players, Pinned: r.Pinned} }
+func (r *Run) size() Size { return Size{Players: r.Players} }

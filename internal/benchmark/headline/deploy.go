@@ -1,3 +1,5 @@
+//go:build linux
+
 package headline
 
 import (
@@ -10,9 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/tilefence/tilefence/internal/benchmark/processor"
 	"github.com/tilefence/tilefence/internal/devstack"
 )
 
@@ -22,7 +21,6 @@ type battle struct {
 	Size
 	programs     string // the directory of the battle and the swarm
 	stack        *devstack.Stack
-	front, back  *unix.CPUSet // processors of servers and of bots; nil: all
 	hosts        []*process
 	others       []*process // bridge, checkpointer, relay, gateway: in the order in which they end
 	players      []*process
@@ -34,11 +32,6 @@ type battle struct {
 // the bots.
 func deploy(ctx context.Context, cfg Config, size Size, programs string) (b *battle, err error) {
 	b = &battle{Config: cfg, Size: size, programs: programs, secret: rand.Text()}
-	if size.Pinned {
-		if b.front, b.back, err = processor.Split(1); err != nil {
-			return nil, err
-		}
-	}
 	parts := []devstack.Part{devstack.Coordination, devstack.Fanout, devstack.Postgres, devstack.DynamoDB}
 	if b.stack, err = devstack.Start(ctx, devstack.Config{Parts: parts}); err != nil {
 		return nil, err
@@ -51,11 +44,6 @@ func deploy(ctx context.Context, cfg Config, size Size, programs string) (b *bat
 }
 
 func (b *battle) start(ctx context.Context) error {
-	for _, s := range b.stack.Processes() {
-		if err := processor.Bind(s.Pid(), b.front); err != nil {
-			return err
-		}
-	}
 	seeds, err := b.startHosts(ctx)
 	if err != nil {
 		return err
@@ -68,31 +56,17 @@ func (b *battle) start(ctx context.Context) error {
 		{"gateway", "-listen", "127.0.0.1:0", "-gossip", gossip, "-gossip-seeds", strings.Join(seeds, ",")},
 		{"relay", "-listen", "127.0.0.1:0", "-no-page"}, {"bridge"}, {"checkpointer"},
 	} {
-		p, err := b.launch(args[0], b.front, append(args, "-clients", strconv.Itoa(b.Players))...)
+		p, err := b.launch(args[0], append(args, "-clients", strconv.Itoa(b.Players))...)
 		if err != nil {
 			return err
 		}
 		b.others = append(b.others, p)
-	}
-	if err := b.yield(); err != nil {
-		return err
 	}
 	if b.intent, err = b.others[0].find(ctx, `gateway at (\S+)`); err != nil {
 		return err
 	}
 	b.view, err = b.others[1].find(ctx, `relay at (ws://\S+),`)
 	return err
-}
-
-// yield lets what no watcher waits for come second: the answer to an order waits for the tick anyway. The durable store
-// does not yield: elsewhere it has machines of its own, and a gateway that waits for it tries again, which costs more.
-func (b *battle) yield() error {
-	for _, p := range []*process{b.others[0], b.others[3]} { // gateway and checkpointer
-		if err := processor.Yield(p.cmd.Process.Pid, true); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // startHosts starts the tile hosts, deals them the tiles, and returns their gossip addresses. Each follows all tiles
@@ -112,7 +86,7 @@ func (b *battle) startHosts(ctx context.Context) (seeds []string, err error) {
 		if i > 0 {
 			args = append(args, "-gossip-seeds", strings.Join(seeds, ","))
 		}
-		h, err := b.launch("tile hosts", b.front, args...)
+		h, err := b.launch("tile hosts", args...)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +106,7 @@ func (b *battle) startPlayers() error {
 	common := []string{"-relay", b.view, "-gateway", b.intent, "-draw-every", strconv.Itoa(drawEvery),
 		"-seed", strconv.FormatUint(b.Seed, 10)}
 	first := b.ordinary()
-	bots, err := b.launch(Swarm, b.back, append([]string{"bots", "-clients", strconv.Itoa(first), "-deal-later"},
+	bots, err := b.launch(Swarm, append([]string{"bots", "-clients", strconv.Itoa(first), "-deal-later"},
 		common...)...)
 	if err != nil {
 		return err
@@ -140,7 +114,7 @@ func (b *battle) startPlayers() error {
 	b.players = append(b.players, bots)
 	for first < b.Players {
 		n := min(b.Players-first, swarmSize)
-		swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, b.back, append(slices.Clone(common),
+		swarm, err := launch(Swarm, filepath.Join(b.programs, "swarm"), b.secret, append(slices.Clone(common),
 			"-clients", strconv.Itoa(n), "-first", strconv.Itoa(first), "-tiles", strconv.Itoa(tiles), "-tick",
 			tick.String(), "-redis", strings.Join(b.stack.CoordAddrs, ","))...)
 		if err != nil {
@@ -156,11 +130,11 @@ func (b *battle) startPlayers() error {
 const swarmSize = 5000
 
 // launch starts an actor with what all have in common.
-func (b *battle) launch(kind string, cpus *unix.CPUSet, args ...string) (*process, error) {
+func (b *battle) launch(kind string, args ...string) (*process, error) {
 	common := []string{"-orders", "-report", "json", "-tiles", strconv.Itoa(tiles), "-tick", tick.String(),
 		"-redis", strings.Join(b.stack.CoordAddrs, ","), "-fanout", strings.Join(b.stack.FanoutAddrs, ","),
 		"-postgres", b.stack.PostgresURL, "-dynamodb", b.stack.DynamoURL}
-	return launch(kind, filepath.Join(b.programs, "battle"), b.secret, cpus, append(args, common...)...)
+	return launch(kind, filepath.Join(b.programs, "battle"), b.secret, append(args, common...)...)
 }
 
 // actors are all processes of the battle but the servers.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package headline plays the battle of examples/battle at several sizes on real servers, every actor a process of its
 // own, and measures what the first sentence of the README promises: that 10,000 players are served as 100 are. It holds
 // the deployment, the arithmetic and the charts; command benchreport writes the page.
@@ -34,7 +36,6 @@ const (
 type Size struct {
 	Players int
 	Window  time.Duration // that is measured
-	Pinned  bool          // servers and actors share the first processor; the bots have the others
 }
 
 // String describes a battle in a table.
@@ -43,18 +44,13 @@ func (s Size) String() string {
 	if n := len(text); n > 3 {
 		text = text[:n-3] + "," + text[n-3:]
 	}
-	text += " players"
-	if s.Pinned {
-		text += ", servers on one core"
-	}
-	return text
+	return text + " players"
 }
 
-// DefaultSizes take some nine minutes, with their beginnings and ends.
+// DefaultSizes take some seven minutes, with their beginnings and ends.
 func DefaultSizes() []Size {
 	return []Size{{Players: 100, Window: 30 * time.Second}, {Players: 1000, Window: 30 * time.Second},
-		{Players: 5000, Window: 30 * time.Second}, {Players: 10_000, Window: time.Minute},
-		{Players: 10_000, Window: 45 * time.Second, Pinned: true}}
+		{Players: 5000, Window: 30 * time.Second}, {Players: 10_000, Window: time.Minute}}
 }
 
 // Result is what a headline run measured.
@@ -82,7 +78,6 @@ type Machine struct {
 // Run is one battle.
 type Run struct {
 	Players  int     `json:"players"`
-	Pinned   bool    `json:"servers_on_one_core"`
 	Seconds  float64 `json:"seconds"`
 	Joining  float64 `json:"joining_seconds"` // from the start of the swarms until all bots are subscribed
 	Latency  Latency `json:"latency"`
@@ -103,6 +98,7 @@ type Latency struct {
 	Commit         figures.Latency `json:"commit"`
 	Lateness       figures.Latency `json:"tick_lateness"` // of the beginning of ticks
 	Order          figures.Latency `json:"order"`         // from sending an order to its outcome, a tick included
+	Refusal        figures.Latency `json:"refusal"`       // of an order by an overloaded gateway or tile
 	Bars           []figures.Bar   `json:"commit_to_client_bars"`
 }
 
@@ -129,10 +125,11 @@ type Ticks struct {
 
 // Orders are what the players did in the measured window.
 type Orders struct {
-	Moves  float64            `json:"moves"`
-	Failed float64            `json:"moves_failed"`
-	Cards  float64            `json:"cards"`
-	Ledger map[string]float64 `json:"ledger"` // cards by outcome
+	Moves   float64            `json:"moves"`
+	Failed  float64            `json:"moves_failed"`
+	Refused float64            `json:"moves_refused"` // by an overloaded gateway or tile
+	Cards   float64            `json:"cards"`
+	Ledger  map[string]float64 `json:"ledger"` // cards by outcome
 }
 
 // Usage is what the processes of one kind took.

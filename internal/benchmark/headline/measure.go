@@ -1,3 +1,5 @@
+//go:build linux
+
 package headline
 
 import (
@@ -144,7 +146,8 @@ func (b *battle) progress(run *Run, slice figures.Set, now, before load, began t
 func (b *battle) fill(run *Run, sum figures.Set) (err error) {
 	c := sum.Counters
 	for name, to := range map[string]*figures.Latency{"commit_to_client": &run.Latency.CommitToClient,
-		"commit": &run.Latency.Commit, "lateness": &run.Latency.Lateness, "order": &run.Latency.Order} {
+		"commit": &run.Latency.Commit, "lateness": &run.Latency.Lateness, "order": &run.Latency.Order,
+		"refusal": &run.Latency.Refusal} {
 		if *to, err = sum.Histograms[name].Latency(); err != nil {
 			return err
 		}
@@ -160,8 +163,8 @@ func (b *battle) fill(run *Run, sum figures.Set) (err error) {
 		Gaps:    c["client_gaps"], Resyncs: c["client_resyncs"], Syncs: c["client_syncs"], Corrupt: c["client_corrupt"]}
 	run.Ticks = Ticks{Played: c["servers_tile_tick_seconds"], Missed: c["servers_tile_missed_ticks_total"],
 		Commits: c["servers_tile_commit_seconds"], Events: c["servers_tile_events_total"]}
-	run.Orders = Orders{Moves: c["moves_sent"], Failed: c["moves_failed"], Cards: c["cards_played"],
-		Ledger: map[string]float64{}}
+	run.Orders = Orders{Moves: c["moves_sent"], Failed: c["moves_failed"], Refused: c["moves_refused"],
+		Cards: c["cards_played"], Ledger: map[string]float64{}}
 	for name, n := range c {
 		if outcome, is := strings.CutPrefix(name, "ledger_outcomes_"); is && n > 0 {
 			run.Orders.Ledger[outcome] = n

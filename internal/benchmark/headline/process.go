@@ -1,3 +1,5 @@
+//go:build linux
+
 package headline
 
 import (
@@ -13,9 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/tilefence/tilefence/internal/benchmark/processor"
 	"github.com/tilefence/tilefence/internal/figures"
 )
 
@@ -49,19 +48,11 @@ func (t *transcript) String() string {
 	return string(t.text)
 }
 
-// parallel is the actor that may run on all processors at once. Each other one has less to do than one can: more would
-// only look for work in turn, which costs a tenth of the processor time.
-const parallel = "relay"
-
-// launch starts an actor that knows a secret on some of the processors; nil means all.
-func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*process, error) {
+// launch starts an actor that knows a secret.
+func launch(kind, program, secret string, args ...string) (*process, error) {
 	p := &process{kind: kind, cmd: exec.Command(program, args...), ended: make(chan struct{})}
 	p.cmd.Stderr = &p.errs
-	// Memory is not short: the collector may run a quarter as often as by default.
-	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret, "GOGC=400")
-	if kind != parallel {
-		p.cmd.Env = append(p.cmd.Env, "GOMAXPROCS=1")
-	}
+	p.cmd.Env = append(os.Environ(), "TILEFENCE_SECRET="+secret)
 	// A group of its own: Ctrl-C reaches this program alone, which then ends its actors in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	orders, err := p.cmd.StdinPipe()
@@ -73,7 +64,7 @@ func launch(kind, program, secret string, cpus *unix.CPUSet, args ...string) (*p
 		return nil, err
 	}
 	p.orders, p.answers, p.cmd.Stdout = orders, json.NewDecoder(out), in
-	err = processor.On(cpus, p.cmd.Start)
+	err = p.cmd.Start()
 	_ = in.Close() // the child has its own
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package headline
 
 import (
@@ -34,8 +36,7 @@ func Play(ctx context.Context, cfg Config) (*Result, error) {
 	}
 	r := &Result{Machine: ThisMachine(), Tiles: tiles, Hosts: hosts, VerifyEvery: verifyEvery, DrawEvery: drawEvery,
 		Seed: cfg.Seed, TickMs: tick.Seconds() * 1000, WarmUp: warmUp.Seconds(),
-		Conditions: "GOGC=400 and, but for the relay, GOMAXPROCS=1; " +
-			"gateway and checkpointer under SCHED_IDLE: they run where a processor would be idle"}
+		Conditions: "Go's defaults, on all processors alike"}
 	for _, size := range cfg.Sizes {
 		run, err := play(ctx, cfg, size, dir)
 		if err != nil {
@@ -87,7 +88,7 @@ func (b *battle) play(ctx context.Context) (*Run, error) {
 	if err := b.joined(ctx); err != nil {
 		return nil, err
 	}
-	run := &Run{Players: b.Players, Pinned: b.Pinned, Joining: time.Since(began).Seconds()}
+	run := &Run{Players: b.Players, Joining: time.Since(began).Seconds()}
 	b.say("all have joined after %.1f s; warming up for %v\n", run.Joining, warmUp)
 	if err := pause(ctx, warmUp); err != nil {
 		return nil, err

@@ -1,3 +1,5 @@
+//go:build linux
+
 package headline
 
 import (
@@ -36,6 +38,9 @@ var rows = []row{
 	{"orders a second (without an answer)", func(r *Run) string {
 		return fmt.Sprintf("%.0f (%.0f in all)", r.orders(), r.Orders.Failed)
 	}},
+	{"orders refused a second, within p99, ms", func(r *Run) string {
+		return fmt.Sprintf("%.0f, %.0f", r.Orders.Refused/r.Seconds, r.Latency.Refusal.P99)
+	}},
 	{"orders a second and player", func(r *Run) string { return fmt.Sprintf("%.2f", r.OrdersPerPlayer()) }},
 	{"cards: outcomes in the ledger", func(r *Run) string {
 		var parts []string
@@ -73,8 +78,10 @@ var rows = []row{
 	}},
 }
 
-// orders are those a second.
-func (r *Run) orders() float64 { return (r.Orders.Moves + r.Orders.Cards) / r.Seconds }
+// orders are those with an outcome a second.
+func (r *Run) orders() float64 {
+	return (r.Orders.Moves - r.Orders.Failed - r.Orders.Refused + r.Orders.Cards) / r.Seconds
+}
 
 // OrdersPerPlayer is how many orders a player gave a second.
 func (r *Run) OrdersPerPlayer() float64 { return r.orders() / float64(r.Players) }

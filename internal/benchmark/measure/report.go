@@ -46,6 +46,7 @@ type Report struct {
 
 	Moves       int64            `json:"moves_sent"`
 	MovesFailed int64            `json:"moves_failed"`
+	Refused     int64            `json:"moves_refused"`
 	Cards       int64            `json:"cards_played"`
 	Ledger      map[string]int64 `json:"ledger_outcomes"`
 
@@ -74,6 +75,7 @@ func (r *Report) Fill(m *Meters, f *players.Fleet, servers statuspoller.Totals) 
 	r.TickLateness, r.OrderLatency = m.lateness.Latency(), m.Players.OrderLatency.Latency()
 	r.ClientFrames, r.Joined = m.Players.Frames.Load(), m.Players.Joined.Load()
 	r.Moves, r.MovesFailed = m.Players.Moves.Load(), m.Players.MovesFailed.Load()
+	r.Refused = m.Players.MovesRefused.Load()
 	r.Cards = m.Players.Cards.Load()
 	r.Ledger, r.Routing = m.Players.Outcomes.Counts(), m.Routing()
 	if f != nil {
@@ -119,7 +121,8 @@ func (r *Report) Write(form string, out io.Writer) error {
 	line("ownership", "%.0f take-overs (%.0f of them handed over), %.0f batches re-appended, %.0f rebases",
 		n["tile_takeover_seconds"], n["tile_takeover_seconds/handed_over"], n["tile_reappended_batches_total"],
 		n["tile_heals_total/rebased"])
-	line("orders", "%d moves (%d unanswered), %d cards: %s", r.Moves, r.MovesFailed, r.Cards, outcomeList(r.Ledger))
+	line("orders", "%d moves (%d unanswered, %d refused), %d cards: %s", r.Moves, r.MovesFailed, r.Refused, r.Cards,
+		outcomeList(r.Ledger))
 	if r.Routing != nil {
 		line("routing", "%s", r.Routing)
 	}

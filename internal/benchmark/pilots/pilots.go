@@ -13,11 +13,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
+	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/statuspoller"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 	slow "github.com/tilefence/tilefence/tile/plan"
 )
@@ -32,16 +33,22 @@ const (
 
 // Config is what pilots know of a deployment. All of it is required.
 type Config struct {
-	Tiles  []fence.TileID
-	Ships  map[fence.TileID][]string // of each tile, actors that have a planner
-	Seed   uint64                    // of the planners' decisions
-	Store  slow.Store
-	Log    stream.Log
-	Hosts  func() []chaos.Host
-	Owner  func(fence.TileID) chaos.Host                   // the host that serves a tile; nil: none does
+	Tiles []fence.TileID
+	Ships map[fence.TileID][]string // of each tile, actors that have a planner
+	Seed  uint64                    // of the planners' decisions
+
+	Backends tilefence.Backends // Plans and Log are needed
+
+	Hosts  func() []Host
 	Start  func(func(context.Context) error) (stop func()) // runs beside the servers; an error ends the battle
 	Fail   func(error)                                     // ends the battle
 	Logger *slog.Logger
+}
+
+// Host is a tile server, whose tiles ask for plans.
+type Host interface {
+	chaos.Host
+	Plans() *slow.Desk
 }
 
 // Pilots are planners that fly some of the bots' ships along with their bots: whenever a ship has no plan under way its
@@ -53,8 +60,7 @@ type Pilots struct {
 	resting atomic.Bool // no more is asked
 
 	mu      sync.Mutex
-	desks   map[chaos.Host]*slow.Desk
-	stops   []func()
+	desks   []func() *slow.Desk // of all hosts that there were
 	workers []*planWorker
 	graves  []*planWorker
 	calls   map[string]*faultinject.Line // of the worker that is at a request
@@ -65,57 +71,43 @@ type Pilots struct {
 
 // New returns pilots that do not fly yet.
 func New(cfg *Config) *Pilots {
-	return &Pilots{Config: cfg, desks: map[chaos.Host]*slow.Desk{}, calls: map[string]*faultinject.Line{},
-		bill: map[string]int64{}}
+	return &Pilots{Config: cfg, calls: map[string]*faultinject.Line{}, bill: map[string]int64{}}
 }
 
-// Open starts the workers, and the billing of what they use.
+// Open starts the workers.
 func (p *Pilots) Open() error {
 	for range planWorkers {
 		if err := p.hire(); err != nil {
 			return err
 		}
 	}
-	b, err := slow.NewBiller(p.Store, p, &slow.BillerConfig{Logger: p.Logger})
-	if err == nil {
-		p.stops = append(p.stops, p.Start(b.Run))
-	}
-	return err
+	return nil
 }
 
-// Close stops workers, desks and billing, after the hosts.
+// Close stops the workers, after the hosts.
 func (p *Pilots) Close() {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	all := append(p.workers, p.graves...)
-	stops := p.stops
 	p.mu.Unlock()
 	for _, w := range all {
 		w.line.Bury()
 		w.stop()
 	}
-	for _, stop := range stops {
-		stop()
-	}
 }
 
-// Attend gives a host, to which submit gives intents, a desk, and its tiles' hooks to the desk. In each tick a tile
-// asks for the ships that have no plan.
-func (p *Pilots) Attend(
-	h chaos.Host, submit func(context.Context, tile.Intent) (tile.Result, error), hooks tile.Hooks,
-) (tile.Hooks, error) {
+// Attend has the tiles with these hooks ask, in each tick, for the ships that have no plan. desk is that of the tiles'
+// server once that is made.
+func (p *Pilots) Attend(desk func() *slow.Desk, hooks tile.Hooks) tile.Hooks {
 	if p == nil {
-		return hooks, nil
+		return hooks
 	}
-	d, err := slow.NewDesk(p.Store, submit, &slow.DeskConfig{Logger: p.Logger})
-	if err != nil {
-		return hooks, err
-	}
-	ticked := hooks.Ticked
-	hooks.Ticked = func(i tile.TickInfo) {
-		ticked(i)
+	p.mu.Lock()
+	p.desks = append(p.desks, desk)
+	p.mu.Unlock()
+	hook.Attach(&hooks.Ticked, func(i tile.TickInfo) {
 		if p.resting.Load() {
 			return
 		}
@@ -124,16 +116,12 @@ func (p *Pilots) Attend(
 			if n == 0 {
 				r.Tier, r.Words = slow.Player, "go where you see fewest"
 			}
-			if _, err := d.Ask(r); err != nil {
+			if _, err := desk().Ask(r); err != nil {
 				p.Fail(err)
 			}
 		}
-	}
-	p.mu.Lock()
-	p.desks[h] = d
-	p.stops = append(p.stops, p.Start(d.Run))
-	p.mu.Unlock()
-	return d.Hooks(hooks), nil
+	})
+	return hooks
 }
 
 // Rest has the tiles ask for no more plans, so that they come to rest after the battle.
@@ -155,14 +143,18 @@ func (p *Pilots) Status() *statuspoller.Pilots {
 	for _, ships := range p.Ships {
 		out.Ships += len(ships)
 	}
-	for _, d := range p.desks {
+	for _, desk := range p.desks {
+		d := desk()
+		if d == nil {
+			continue
+		}
 		s := d.Stats()
 		out.Applied, out.Refused = out.Applied+s.Applied, out.Refused+s.Refused
 		out.Stale, out.Dead = out.Stale+s.Stale, out.Dead+s.Died
 	}
 	for _, h := range p.Hosts() {
-		d := p.desks[h]
-		if d == nil || !h.Line().Is(faultinject.Flowing) {
+		d := h.Plans()
+		if !h.Line().Is(faultinject.Flowing) {
 			continue
 		}
 		for _, id := range d.Tiles() {
@@ -244,16 +236,27 @@ func (p *Pilots) kill(w *planWorker) (lost []string) {
 	return lost
 }
 
+// owner is the host that serves a tile, or nil.
+func (p *Pilots) owner(id fence.TileID) (owner Host) {
+	var highest fence.Epoch
+	for _, h := range p.Hosts() {
+		if e, serves := h.Serves(id); serves && e > highest && !h.Line().Is(faultinject.Dead) {
+			owner, highest = h, e
+		}
+	}
+	return owner
+}
+
 // over reports whether no entity waits for any of these requests, or another worker is at it.
 func (p *Pilots) over(requests []string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id := range p.Ships {
-		d := p.desks[p.Owner(id)]
-		if d == nil {
-			return false // it has no owner at the moment
+		owner := p.owner(id)
+		if owner == nil {
+			return false
 		}
-		for _, r := range d.Waiting(id) {
+		for _, r := range owner.Plans().Waiting(id) {
 			if slices.Contains(requests, r.ID) && p.calls[r.ID] == nil {
 				return false
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/relay/relayclient"
 	"github.com/tilefence/tilefence/stream"
+	"github.com/tilefence/tilefence/tile"
 )
 
 // Bot is one client: a watcher of what it can see of its tile through the relay, and a player through the gateway. It
@@ -21,7 +23,8 @@ import (
 type Bot struct {
 	cfg    *Config
 	actor  string
-	world  *grounds
+	ship   string // its name in the world
+	world  *seas
 	home   fence.TileID
 	brain  *game.Bot
 	relay  *relayclient.Client
@@ -31,15 +34,15 @@ type Bot struct {
 
 	watch, act TokenFunc // of a guest who came through the lobby, for relay and gateway; else nil
 
-	mu     sync.Mutex   // guards what follows; frames come from the client's goroutine
-	tile   fence.TileID // where its ship is, or may be
-	alone  int          // ticks since it last saw its ship; 0: it has seen none yet
-	sails  bool         // it has followed its ship here, and not seen it yet
-	view   *game.View
-	areas  fence.AreaSet // that it watches; never all of them at first
-	at     fence.Position
-	synced fence.Seq // frames up to here were history, not news
-	broken error     // the view could not be folded
+	crossings *relayclient.Crossings[game.Ship]
+	errands   errands
+	hop       uint64       // of its ship, when that was last seen to come to a tile
+	sought    fence.TileID // where the directory says that the ship is; zero: it is not lost
+
+	mu    sync.Mutex // guards what follows; frames come from the client's goroutine
+	tiles map[fence.TileID]*watched
+	tile  fence.TileID // where its ship is, or may be
+	alone int          // ticks since it last saw its ship
 }
 
 // playedCard is a card, and the outcome that its player got.
@@ -54,10 +57,10 @@ const Prefix = "bot"
 // Name is the actor of a bot.
 func Name(i int) string { return fmt.Sprintf("%s%04d", Prefix, i) }
 
-func newBot(i int, world *grounds, cfg *Config) (*Bot, error) {
+func newBot(i, of int, world *seas, cfg *Config) (*Bot, error) {
 	habits := &game.BotConfig{DrawEvery: fence.Tick(cfg.DrawEvery)}
 	if i >= cfg.AtHome {
-		habits.Sails = sails
+		habits.Sails, habits.Fleets, habits.Gather = sails, fleets/float64(of), world.gather
 	}
 	if cfg.DealLater {
 		habits.FirstDraw = 1 + fence.Tick(i%cfg.DrawEvery)
@@ -72,7 +75,7 @@ func newBot(i int, world *grounds, cfg *Config) (*Bot, error) {
 // NewGuest makes a bot for a guest who came through the lobby, with the tokens for relay and gateway. It has no cards,
 // so nothing of it is in the ledger but its welcome.
 func NewGuest(actor string, id fence.TileID, seed uint64, watch, act TokenFunc, cfg *Config) (*Bot, error) {
-	b, err := newPlayer(actor, id, &grounds{tiles: []fence.TileID{id}}, seed,
+	b, err := newPlayer(actor, id, &seas{tiles: []fence.TileID{id}}, seed,
 		&game.BotConfig{FirstDraw: fence.Tick(1) << 40}, cfg)
 	if err == nil {
 		b.watch, b.act = watch, act
@@ -81,15 +84,20 @@ func NewGuest(actor string, id fence.TileID, seed uint64, watch, act TokenFunc, 
 }
 
 func newPlayer(
-	actor string, id fence.TileID, world *grounds, seed uint64, habits *game.BotConfig, cfg *Config,
+	actor string, id fence.TileID, world *seas, seed uint64, habits *game.BotConfig, cfg *Config,
 ) (*Bot, error) {
 	ground, err := world.of(id)
 	if err != nil {
 		return nil, err
 	}
-	view, err := game.NewView(ground)
-	return &Bot{cfg: cfg, actor: actor, home: id, tile: id, world: world, view: view,
-		brain: game.NewBot(actor, ground, seed, habits)}, err
+	own := game.Ship{Owner: actor, Home: id}
+	b := &Bot{cfg: cfg, actor: actor, ship: own.Name(), home: id, tile: id, world: world,
+		tiles: map[fence.TileID]*watched{}, brain: game.NewBot(actor, ground, seed, habits)}
+	b.crossings = &relayclient.Crossings[game.Ship]{Join: func(id fence.TileID) { b.errands.add(id, false) },
+		Quit: func(id fence.TileID) { b.errands.add(id, true) }}
+	b.crossings.Follow(b.ship)
+	b.crossings.Crossed(id)
+	return b, nil
 }
 
 // Visit lets a guest play until ctx ends, at these URLs.
@@ -122,7 +130,7 @@ func (b *Bot) run(
 		return fmt.Errorf("%s: gateway: %w", b.actor, err)
 	}
 	defer func() { _ = b.player.Close() }() // the battle is over
-	if err := b.look(ctx); err != nil {
+	if err := b.follow(ctx); err != nil {
 		return err
 	}
 	b.cfg.Measures.Joined.Add(1)
@@ -148,7 +156,8 @@ func (b *Bot) show(address string, guest TokenFunc) (string, TokenFunc) {
 // enter connects to the gateway.
 func (b *Bot) enter(ctx context.Context, gatewayURL string) (*gatewayws.Client, error) {
 	address, token := b.show(gatewayURL, b.act)
-	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token, HTTPClient: b.cfg.HTTP})
+	return gatewayws.Dial(ctx, address, &gatewayws.DialConfig{Token: token, HTTPClient: b.cfg.HTTP,
+		Crossed: func(c tile.Crossing) { b.crossings.Crossed(c.To) }})
 }
 
 // joinAttempts is how often a bot tries to connect, after pauses of 100 ms more each time; joinTimeout is how long it
@@ -177,10 +186,15 @@ func Dial[T any](ctx context.Context, connect func(context.Context) (T, error)) 
 // nothing in the view can grow old.
 func (b *Bot) look(ctx context.Context) error {
 	b.mu.Lock()
-	want := b.brain.Viewport(b.view)
-	same := b.areas == fence.Areas(want...)
-	b.areas = fence.Areas(want...)
-	b.view.Keep(b.areas)
+	w := b.tiles[b.tile]
+	if w == nil {
+		b.mu.Unlock()
+		return nil
+	}
+	want := b.brain.Viewport(w.view)
+	same := w.areas == fence.Areas(want...)
+	w.areas = fence.Areas(want...)
+	w.view.Keep(w.areas)
 	b.mu.Unlock()
 	if same {
 		return nil
@@ -211,11 +225,9 @@ func (b *Bot) play(ctx context.Context, gatewayURL string) error {
 		if err := b.look(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}
-		b.mu.Lock()
-		o, acts := b.brain.Decide(b.view, tick)
-		b.mu.Unlock()
-		if now := b.interval(); now != every {
-			every = now
+		o, acts, interval := b.decide(tick)
+		if interval != every {
+			every = interval
 			ticker.Reset(every)
 		}
 		if !acts {
@@ -232,8 +244,17 @@ func (b *Bot) play(ctx context.Context, gatewayURL string) error {
 	}
 }
 
-// interval is how long a tick lasts, as far as the bot knows.
-func (b *Bot) interval() time.Duration { return time.Duration(b.view.Pace() * float64(b.cfg.Tick)) }
+// decide is the brain's order, and how long a tick lasts, as far as the bot knows.
+func (b *Bot) decide(tick fence.Tick) (o game.Order, acts bool, interval time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.tiles[b.tile]
+	if w == nil {
+		return o, false, b.cfg.Tick
+	}
+	o, acts = b.brain.Decide(w.view, tick)
+	return o, acts, time.Duration(w.view.Pace() * float64(b.cfg.Tick))
+}
 
 // orderTimeout is how long a bot waits for an outcome before it asks again.
 const orderTimeout = 3 * time.Second
@@ -254,11 +275,18 @@ func (b *Bot) send(gatewayURL string, r gatewayws.Request) {
 			return
 		case err == nil:
 			return
+		case r.Action == "" && errors.Is(err, tile.ErrOverloaded): // the client sends none until the gateway wants it
+			b.cfg.Measures.MovesRefused.Add(1)
+			return
 		case r.Action == "" || errors.Is(err, fence.ErrInvalidArgument):
 			b.cfg.Measures.MovesFailed.Add(1)
 			return
 		}
-		time.Sleep(pause)
+		again := pause
+		if refused, ok := errors.AsType[*gatewayws.Error](err); ok && refused.RetryAfter > 0 {
+			again = refused.RetryAfter + rand.N(refused.RetryAfter/2+1)
+		}
+		time.Sleep(again)
 	}
 	b.cfg.Measures.Outcomes.Add("unanswered")
 	b.cards = append(b.cards, playedCard{id: r.Action})
@@ -284,33 +312,35 @@ func (b *Bot) present(gatewayURL string, r gatewayws.Request) (stream.Outcome, e
 func (b *Bot) onSync(s relayclient.Sync) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s.Tile != b.tile {
+	w := b.tiles[s.Tile]
+	if w == nil { // it has left that one
 		return
 	}
-	areas := s.Areas.And(b.areas) // not what it has left since
+	areas := s.Areas.And(w.areas) // not what it has left since
 	if s.Opens {
-		if err := b.view.Open(s.Snapshot.Blob, areas); err != nil {
-			b.broken = err
+		if err := w.view.Open(s.Snapshot.Blob, areas); err != nil {
+			w.broken = err
 		}
 		return
 	}
-	b.broken = b.view.Restore(s.Snapshot.Blob, areas)
-	b.at, b.synced = s.Snapshot.Position, s.Position.Seq
+	w.broken = w.view.Restore(s.Snapshot.Blob, areas)
+	w.at, w.synced = s.Snapshot.Position, s.Position.Seq
 }
 
 func (b *Bot) onFrame(f fence.Entry) {
 	now := time.Now()
 	b.mu.Lock()
-	if f.Tile != b.tile { // it has left that one
+	w := b.tiles[f.Tile]
+	if w == nil { // it has left that one
 		b.mu.Unlock()
 		return
 	}
-	if err := b.view.Apply(&f); err != nil {
-		b.broken = err
+	if err := w.view.Apply(&f); err != nil {
+		w.broken = err
 	}
 	news := false
-	if f.Prev == b.at { // not so while areas that it has opened catch up
-		b.at, news = f.Position, f.Seq > b.synced
+	if f.Prev == w.at { // not so while areas that it has opened catch up
+		w.at, news = f.Position, f.Seq > w.synced
 	}
 	b.mu.Unlock()
 	if news {
@@ -334,16 +364,19 @@ func (b *Bot) where() fence.TileID {
 func (b *Bot) differs(owner *OwnerState) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	broken := b.broken
-	if broken == nil && !b.view.Holds(b.areas) {
+	w := b.tiles[owner.Tile]
+	if w == nil {
+		return fmt.Sprintf("%s does not watch tile %s", b.actor, owner.Tile)
+	}
+	broken := w.broken
+	if broken == nil && !w.view.Holds(w.areas) {
 		broken = errors.New("areas that it watches are missing")
 	}
-	if broken == nil && b.tile == owner.Tile && b.at.Seq == owner.Seq && b.at.Chain == owner.Chain &&
-		owner.agrees(b.view.Digests()) {
+	if broken == nil && w.at.Seq == owner.Seq && w.at.Chain == owner.Chain && owner.agrees(w.view.Digests()) {
 		return ""
 	}
 	return fmt.Sprintf("%s holds tile %s at %s, its owner is at %d/%d/%s (view broken: %v)",
-		b.actor, b.tile, b.at, owner.Epoch, owner.Seq, owner.Chain, broken)
+		b.actor, owner.Tile, w.at, owner.Epoch, owner.Seq, owner.Chain, broken)
 }
 
 // stats are the counters of the bot's connection to the relay; zero before there is one.

@@ -25,11 +25,15 @@ type Census struct {
 	Lost      []string `json:"lost,omitempty"`
 	Doubled   []string `json:"doubled,omitempty"`
 	Crossings int64    `json:"crossings"` // that bots have seen
+
+	Fleets    uint64 `json:"fleets"` // that have gone, and that were called off
+	CalledOff uint64 `json:"fleets_called_off"`
+	Split     bool   `json:"fleets_split,omitempty"` // some ships of a fleet have gone, and others have not
 }
 
 // Err is an ErrCensus unless each ship is in one place.
 func (c *Census) Err() error {
-	if c.UnderWay == 0 && len(c.Lost)+len(c.Doubled) == 0 && c.Born == c.Afloat+c.Sunk {
+	if c.UnderWay == 0 && len(c.Lost)+len(c.Doubled) == 0 && !c.Split && c.Born == c.Afloat+c.Sunk {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrCensus, c)
@@ -37,8 +41,11 @@ func (c *Census) Err() error {
 
 // String is the equation, and what contradicts it.
 func (c *Census) String() string {
-	s := fmt.Sprintf("%d born = %d afloat + %d sunk + %d under way, after %d crossings", c.Born, c.Afloat, c.Sunk,
-		c.UnderWay, c.Crossings)
+	s := fmt.Sprintf("%d born = %d afloat + %d sunk + %d under way, after %d crossings; %d fleets have gone, %d "+
+		"were called off", c.Born, c.Afloat, c.Sunk, c.UnderWay, c.Crossings, c.Fleets, c.CalledOff)
+	if c.Split {
+		s += "; A FLEET IS SPLIT"
+	}
 	if len(c.Lost)+len(c.Doubled) > 0 {
 		s += fmt.Sprintf("; LOST %v, DOUBLED %v", c.Lost, c.Doubled)
 	}
@@ -50,14 +57,18 @@ func (f *Fleet) Census(ctx context.Context, log stream.Log, world []fence.TileID
 	c := &Census{Crossings: f.cfg.Measures.Crossings.Load()}
 	limited, cancel := context.WithTimeout(ctx, convergeWithin)
 	defer cancel()
-	for resting := false; !resting; {
-		resting, c.UnderWay = true, 0
+	for rested := 0; rested < 2; { // twice: the tiles are asked one after the other
+		resting := true
+		c.UnderWay = 0
 		for _, id := range world {
 			owner, err := f.cfg.Owner(limited, id)
-			resting = resting && err == nil && owner.Serving && owner.UnderWay == 0
+			resting = resting && err == nil && owner.Serving && owner.UnderWay == 0 && !owner.Waits
 			c.UnderWay += owner.UnderWay
 		}
-		if !resting && !wait.For(limited, 100*time.Millisecond) {
+		if rested++; !resting {
+			rested = 0
+		}
+		if !wait.For(limited, 100*time.Millisecond) {
 			break
 		}
 	}
@@ -75,6 +86,8 @@ func (f *Fleet) Census(ctx context.Context, log stream.Log, world []fence.TileID
 	}
 	c.Born, c.Afloat, c.Sunk = all.Born, all.Afloat, all.Sunk
 	c.Lost, c.Doubled = all.Wrong()
+	gone, calledOff, whole := all.Fleets()
+	c.Fleets, c.CalledOff, c.Split = gone, calledOff, !whole
 	return c, nil
 }
 

@@ -3,10 +3,8 @@ package players
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,9 +23,9 @@ type Fleet struct {
 // New makes so many bots, which share the tiles of a world.
 func New(n int, world []fence.TileID, cfg *Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg}
-	all := &grounds{tiles: world}
+	all := &seas{tiles: world}
 	for i := range n {
-		b, err := newBot(i, all, cfg)
+		b, err := newBot(i, n, all, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +139,7 @@ func (f *Fleet) converged(ctx context.Context) (bool, string) {
 			if !ok {
 				var err error
 				if owner, err = f.cfg.Owner(ctx, id); err != nil {
-					why = fmt.Sprintf("tile %s: its owner does not say its state: %v", id, err)
+					why = fmt.Sprintf("tile %s: its state cannot be read: %v", id, err)
 				}
 				owners[id] = owner
 			}
@@ -157,22 +155,4 @@ func (f *Fleet) converged(ctx context.Context) (bool, string) {
 		}
 	}
 	return true, ""
-}
-
-// spareFiles are the open files of a process besides the sockets of players: servers, logs, listeners.
-const spareFiles = 500
-
-// WantFiles makes room for so many sockets of players, and says on errs if the system refuses it. Go has raised the
-// soft limit to the hard one by now; a hard limit that is too low can be raised by root alone.
-func WantFiles(errs io.Writer, sockets int) {
-	var limit syscall.Rlimit
-	want := uint64(sockets + spareFiles)
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur >= want {
-		return
-	}
-	higher := syscall.Rlimit{Cur: want, Max: max(limit.Max, want)}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &higher); err != nil {
-		fmt.Fprintf(errs, "battle: %d sockets need up to %d open files, and the limit is %d (%v): raise it, "+
-			"with ulimit -n, or connections will be refused\n", sockets, want, limit.Cur, err)
-	}
 }

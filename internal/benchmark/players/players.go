@@ -43,12 +43,12 @@ type Config struct {
 
 // Measures are what bots count and time. All may be used from any goroutine.
 type Measures struct {
-	Latency                   *figures.Histogram // from a commit to the client
-	OrderLatency              *figures.Histogram // from sending an order to its outcome
-	Frames, Joined            atomic.Int64
-	Crossings                 atomic.Int64 // ships that bots have followed into another tile
-	Moves, MovesFailed, Cards atomic.Int64
-	Outcomes                  Outcomes
+	Latency                                 *figures.Histogram // from a commit to the client
+	OrderLatency                            *figures.Histogram // from sending an order to its outcome
+	Frames, Joined                          atomic.Int64
+	Crossings                               atomic.Int64 // ships that bots have followed into another tile
+	Moves, MovesFailed, MovesRefused, Cards atomic.Int64
+	Outcomes                                Outcomes
 }
 
 // NewMeasures returns measures of nothing.
@@ -93,7 +93,8 @@ type OwnerState struct {
 	Areas   map[fence.Area]game.Digest `json:"areas"`
 	Serving bool                       `json:"serving"`
 
-	UnderWay int `json:"under_way"` // ships that have left the tile and may come back
+	UnderWay int  `json:"under_way"` // ships that have left the tile and may come back
+	Waits    bool `json:"waits"`     // a fleet waits for the tile, or in it
 }
 
 // agrees reports whether areas that a client sees are as the owner has them.

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package processor decides where the processes of a benchmark run, and who goes first. Only on Linux.
 package processor
 
@@ -5,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -27,25 +28,6 @@ func Split(n int) (front, back *unix.CPUSet, err error) {
 		}
 	}
 	return front, back, nil
-}
-
-// On calls f on a thread that is bound to processors, which what it starts inherits: also Go's idea of how many there
-// are. Nil means all.
-func On(cpus *unix.CPUSet, f func() error) error {
-	if cpus == nil {
-		return f()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return err
-	}
-	if err := unix.SchedSetaffinity(0, cpus); err != nil {
-		return err
-	}
-	err := f()
-	return errors.Join(err, unix.SchedSetaffinity(0, &before))
 }
 
 // Bind binds a process that runs to processors. Nil means that it stays where it is.

@@ -17,8 +17,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	mathrand "math/rand/v2"
+	"net"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +108,22 @@ func RequireFullTest(t testing.TB) {
 	if os.Getenv(devstack.EnvRequire) != "1" {
 		t.Skipf("starts servers of its own: run `make test`, or set %s=1", devstack.EnvRequire)
 	}
+}
+
+// FreePort returns a port of 127.0.0.1 that was free a moment ago, below those that the kernel gives to outgoing
+// connections: none of them can take the port of a server while it restarts.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 22001 + mathrand.IntN(9999)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
 }
 
 func address(t testing.TB, variable string) string {

@@ -53,8 +53,8 @@ func is(variable string) func(*testing.T) []string {
 var faults = []fault{
 	{"URL that cannot be parsed", is("TILEFENCE_POSTGRES=postgres://u:" + password + "@127.0.0.1:port/x"),
 		[]string{"TILEFENCE_POSTGRES", "want postgres://user:password@host/database"}},
-	{"address with a scheme", is("TILEFENCE_REDIS=redis://127.0.0.1:1"),
-		[]string{"redis://127.0.0.1:1", "host:port of a Redis server, without a scheme"}},
+	{"URL of another service", is("TILEFENCE_REDIS=http://u:" + password + "@127.0.0.1:1"),
+		[]string{"http://", "redis://user:password@host:port"}},
 	{"name that no world has", is("TILEFENCE_WORLD=Not a world"), []string{"Not a world", "lower-case letters"}},
 	{"short secret", is("TILEFENCE_SECRET=ab"), []string{"want "}},
 	{"wrong password", refusingPostgres, []string{"PostgreSQL: ", "password authentication failed",

@@ -8,19 +8,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/internal/faultinject"
 )
 
-// MatchWorkers are the match workers of a lobby, which a fault kills. Set the fields before use. It is safe for
+// MatchWorkers are the match servers of a lobby, which a fault kills. Set the fields before use. It is safe for
 // concurrent use.
 type MatchWorkers struct {
-	Store   match.Store
-	Seats   match.Allocator
-	Queue   match.Queue
-	Tickets *match.Lobby
-	Config  match.WorkerConfig                              // of each; it is given a name
-	Start   func(func(context.Context) error) (stop func()) // runs beside the servers
+	Backends tilefence.Backends
+	Queue    match.Queue
+	Tickets  *match.Lobby
+	Config   tilefence.MatchServerConfig                     // of each, with an Allocator; it is given a name
+	Start    func(func(context.Context) error) (stop func()) // runs beside the servers
 
 	mu      sync.Mutex
 	workers []*MatchWorker
@@ -35,14 +35,16 @@ type MatchWorker struct {
 	stop func()
 }
 
-// Hire starts a match worker.
+// Hire starts a match server.
 func (l *MatchWorkers) Hire() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hired++
 	w, cfg := &MatchWorker{}, l.Config
-	w.Line, cfg.Name = faultinject.New(), fmt.Sprint("matcher-", l.hired)
-	run, err := match.NewWorker(w.Store(l.Store), w.Seats(l.Seats), []match.Queue{l.Queue}, &cfg)
+	w.Line, cfg.Worker.Name = faultinject.New(), fmt.Sprint("matcher-", l.hired)
+	b := l.Backends
+	b.Matches, cfg.Allocator = w.Backend(b.Matches), w.Seats(cfg.Allocator)
+	run, err := tilefence.NewMatchServer(b, []match.Queue{l.Queue}, &cfg)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,15 +23,15 @@ import (
 
 // Pause stops a process with SIGSTOP; the repair continues it.
 func Pause(d *faultinject.Damage, p *devstack.Process) error {
-	d.Hit(p.Name(), func(context.Context) error { return p.Signal(syscall.SIGCONT) })
-	return p.Signal(syscall.SIGSTOP)
+	d.Hit(p.Name(), func(context.Context) error { return p.Signal(devstack.GoOn) })
+	return p.Signal(devstack.Pause)
 }
 
 // PauseAll stops a process and all its descendants with SIGSTOP; the repair continues them. PostgreSQL serves each
 // connection by a process of its own, which goes on if only the first one is paused.
 func PauseAll(d *faultinject.Damage, p *devstack.Process) error {
-	d.Hit(p.Name(), func(context.Context) error { return p.SignalAll(syscall.SIGCONT) })
-	return p.SignalAll(syscall.SIGSTOP)
+	d.Hit(p.Name(), func(context.Context) error { return p.SignalAll(devstack.GoOn) })
+	return p.SignalAll(devstack.Pause)
 }
 
 // Kill kills a process with SIGKILL; the repair starts it again.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -20,6 +22,7 @@ import (
 	"github.com/tilefence/tilefence/fence/pgfence"
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/fence/route/gossip"
+	"github.com/tilefence/tilefence/internal/dynamolimits"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 	"github.com/tilefence/tilefence/stream/redisstream"
@@ -80,8 +83,11 @@ func (s *servers) connect(ctx context.Context, host, gossips string) (p *process
 	options.Dialer = p.toRedis.dialer(host)
 	p.coordination = redis.NewClusterClient(options)
 	p.closers = append(p.closers, func() { _ = p.coordination.Close() })
-	store, err := redisfence.New(p.coordination,
-		&redisfence.Config{AllowNoPersistence: !s.AppendOnly, AllowNoReplicas: s.Alone})
+	cfg := &redisfence.Config{AllowNoReplicas: s.Alone}
+	if !s.AppendOnly {
+		cfg.Persistence = redisfence.Volatile
+	}
+	store, err := redisfence.New(p.coordination, cfg)
 	if err != nil {
 		return p, err
 	}
@@ -127,7 +133,8 @@ func (s *servers) connectDynamo(p *process, host string) (err error) {
 	p.throttle.HTTPClient = &http.Client{Transport: transport}
 	p.dynamo = dynamodb.New(dynamodb.Options{Region: "local", BaseEndpoint: aws.String(s.Dynamo),
 		HTTPClient:  &p.throttle,
-		Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
+		Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")},
+		dynamolimits.Check(func(err error) { panic(err) })) // a fault of the program, which must not pass for an outage
 	if p.checkpoints, err = dynamocheckpoint.New(p.dynamo, s.checkpoints(), nil); err != nil {
 		return err
 	}

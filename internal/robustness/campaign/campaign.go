@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -53,6 +55,17 @@ type Config struct {
 	// one includes.
 	Brief bool
 
+	// Unbroken is how long one run takes that comes last, in which faults follow one another while Travellers cross
+	// from tile to tile; a census is its verdict. Without a Duration it is the only run. Zero: there is none.
+	Unbroken time.Duration
+
+	// Travellers is how many there are in the unbroken run, or some more: each tile has as many. Default 10,000.
+	Travellers int
+
+	// Durable gives all tiles of the unbroken run a journal, class tile.WriteBehind, and has every copy of what
+	// coordination holds be lost among the faults. Otherwise its tiles are of all classes but that.
+	Durable bool
+
 	// ServeWithin is how long tiles may take to serve after the fault is removed. Default 30 s.
 	ServeWithin time.Duration
 }
@@ -66,6 +79,7 @@ const (
 
 func (c Config) withDefaults() Config {
 	c.Seed = cmp.Or(c.Seed, rand.Uint64()>>32|1) // short enough to be typed
+	c.Travellers = cmp.Or(c.Travellers, 10_000)
 	if c.Faults == nil {
 		c.Faults = Faults()
 		if c.Brief {
@@ -75,6 +89,16 @@ func (c Config) withDefaults() Config {
 	c.Progress = cmp.Or(c.Progress, io.Discard)
 	c.ServeWithin = cmp.Or(c.ServeWithin, 30*time.Second)
 	return c
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Replicas < 0 || c.Replicas > 2:
+		return fmt.Errorf("robustness: %d replicas of each master: there may be 1 or 2", c.Replicas)
+	case c.Travellers < 0 || c.Unbroken < 0:
+		return fmt.Errorf("robustness: %d travellers for %v: neither is negative", c.Travellers, c.Unbroken)
+	}
+	return nil
 }
 
 // Summary is what a campaign gave.
@@ -93,8 +117,8 @@ func (s *Summary) Failed() bool {
 // Run runs a campaign until its time is over or ctx ends, which ends the run under way without a verdict.
 // The error is of what every run needs: the servers. What runs find is in the summary.
 func Run(ctx context.Context, cfg Config) (*Summary, error) {
-	if cfg.Replicas < 0 || cfg.Replicas > 2 {
-		return nil, fmt.Errorf("robustness: %d replicas of each master: there may be 1 or 2", cfg.Replicas)
+	if err := cfg.validate(); err != nil {
+		return nil, err
 	}
 	cfg = cfg.withDefaults()
 	if cfg.Dir == "" {
@@ -110,8 +134,11 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	defer func() { s.Took = time.Since(s.Began) }()
 	var g *ground
 	defer func() { g.close() }()
-	for number := 1; ctx.Err() == nil && s.goesOn(); number++ {
-		fault, seed := cfg.draw(number)
+	for number := 1; ctx.Err() == nil; number++ {
+		fault, seed := s.next(number)
+		if fault == nil {
+			break
+		}
 		replicas := cfg.replicas(fault, number)
 		if g != nil && (g.servers.AppendOnly != fault.appendOnly || g.replicas != replicas) {
 			g.close()
@@ -141,11 +168,25 @@ func Run(ctx context.Context, cfg Config) (*Summary, error) {
 	return s, nil
 }
 
-func (s *Summary) goesOn() bool {
-	if s.Config.Duration == 0 {
-		return len(s.Results) < len(s.Config.Faults)
+// Ordinary reports whether there were runs of one fault.
+func (s *Summary) Ordinary() bool {
+	return slices.ContainsFunc(s.Results, func(r Result) bool { return r.Fault != unbroken })
+}
+
+// next gives the fault and the seed of a run: the unbroken one comes last. Nil: there is none any more.
+func (s *Summary) next(number int) (*Fault, uint64) {
+	c, last := &s.Config, len(s.Results)-1
+	fault, seed := c.draw(number)
+	switch {
+	case last >= 0 && s.Results[last].Fault == unbroken:
+		return nil, 0
+	case c.Duration > 0 && time.Since(s.Began) < c.Duration,
+		c.Duration == 0 && c.Unbroken == 0 && last+1 < len(c.Faults):
+		return fault, seed
+	case c.Unbroken > 0:
+		return unbroken, seed
 	}
-	return time.Since(s.Began) < s.Config.Duration
+	return nil, 0
 }
 
 // draw gives the fault and the seed of a run. Every fault comes once before any comes again. The first run's
@@ -222,6 +263,9 @@ func (g *ground) close() {
 // line is the result in a line of progress.
 func (r *Result) line() string {
 	head := fmt.Sprintf("run %d: %s, seed %d", r.Number, r.Fault.Name, r.Seed)
+	if r.Census != nil {
+		head += ": " + r.Census.String()
+	}
 	switch {
 	case r.Skipped != "":
 		return head + ": skipped: " + r.Skipped

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign_test
 
 import (
@@ -44,6 +46,30 @@ func TestSomeFaults(t *testing.T) {
 			t.Logf("not tried: %s: %s", r.Fault.Name, r.Skipped)
 		}
 	}
+}
+
+// TestTravellersSurviveTheLossOfCoordination: tiles with journals lose every copy of what coordination holds, and their
+// owners with it, while travellers cross.
+func TestTravellersSurviveTheLossOfCoordination(t *testing.T) {
+	stacktest.RequireFullTest(t)
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	var faults []*campaign.Fault
+	for _, name := range []string{"coordination-lost", "many-owners-killed"} {
+		f, err := campaign.FindFault(name)
+		require.NoError(t, err)
+		faults = append(faults, f)
+	}
+	var progress logWriter = t.Log
+	summary, err := campaign.Run(t.Context(), campaign.Config{Seed: seed.Rand(t).Uint64(), Faults: faults, Brief: true,
+		Unbroken: 15 * time.Second, Travellers: 300, Durable: true, ServeWithin: time.Minute, Progress: progress})
+	require.NoError(t, err)
+	require.False(t, summary.Failed(), "%s", summary.Report())
+	census := summary.Results[0].Census
+	require.Equal(t, 300, census.Born)
+	require.Positive(t, census.Faults["coordination-lost"])
+	require.Greater(t, census.Crossings, 100)
 }
 
 // logWriter writes lines to a test's log.

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package campaign injects faults into a running system, one at a time, and checks the recorded histories. The
 // model is etcd's robustness suite.
 //

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -32,6 +34,9 @@ type Fault struct {
 	// staged says that the fault decides which claimant comes when: there are no warm followers, which would know what
 	// the fault makes a claimant forget, and no tile moves unless its worker is silent.
 	staged bool
+	// single says that the fault is for runs of one fault: an unbroken run lacks what it breaks, or would not outlast
+	// it, since it gives a store another state.
+	single bool
 	// frozen says that tiles have to be taken from owners that answer but make no progress.
 	frozen bool
 	// hold is how long the fault lasts, minimum and maximum.
@@ -58,7 +63,7 @@ func Faults() []*Fault {
 // FindFault returns the fault called name.
 func FindFault(name string) (*Fault, error) {
 	var names []string
-	for _, f := range Faults() {
+	for _, f := range append(Faults(), coordinationLost) {
 		if f.Name == name {
 			return f, nil
 		}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -15,13 +17,13 @@ func forgedFaults() []*Fault {
 		{Name: "frames-forged",
 			About: "frames that follow the tiles' heads, under epochs that the authority has not granted, are " +
 				"published on fan-out",
-			hold: seconds(0.2, 2), moves: true, inject: forgeFrames},
+			hold: seconds(0.2, 2), moves: true, single: true, inject: forgeFrames},
 		{Name: "ticks-raised",
 			About: "the ticks of all owner hashes are raised by a million or as far as a number goes, several times",
-			hold:  seconds(0.2, 2), moves: true, inject: raiseTicks},
+			hold:  seconds(0.2, 2), moves: true, single: true, inject: raiseTicks},
 		{Name: "marks-raised",
 			About: "the epochs that consumers have handed on are raised, and their marks as far as a number goes",
-			hold:  seconds(0.2, 2), moves: true, inject: raiseMarks},
+			hold:  seconds(0.2, 2), moves: true, single: true, inject: raiseMarks},
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -5,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -59,7 +60,7 @@ func (r *run) forgetSuccessor(ctx context.Context, v victim, lose func() error) 
 	}
 	err = errors.Join(err, r.killWorker(r.owner(v.tile)), r.putBack(ctx, v.tile, history.GrantOf(row)))
 	r.supervisor.returned(v.tile, v.owner)
-	return errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT))
+	return errors.Join(err, v.owner.proc.Signal(devstack.GoOn))
 }
 
 // awaitShown waits until every tile serves and all watchers have seen a tile at an epoch.
@@ -110,7 +111,7 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 	row, err := r.Authority.Lookup(ctx, v.tile)
 	err = errors.Join(err, r.pause(twin.proc), r.loseCopy(v.Replica), r.putBack(ctx, v.tile, history.GrantOf(older)))
 	r.supervisor.returned(v.tile, v.owner)
-	err = errors.Join(err, v.owner.proc.Signal(syscall.SIGCONT), r.promoteAgain(ctx, v.Shard),
+	err = errors.Join(err, v.owner.proc.Signal(devstack.GoOn), r.promoteAgain(ctx, v.Shard),
 		r.awaitCommits(ctx, v.tile, twin.contact))
 	time.Sleep(time.Duration(r.rng.Int64N(int64(10 * tick)))) // it answers
 	// It may have gone above it already; or the third has taken the tile, while the other two slept.
@@ -119,7 +120,7 @@ func wakeTwin(ctx context.Context, r *run, v victim) error {
 			return err
 		}
 	}
-	return errors.Join(err, twin.proc.Signal(syscall.SIGCONT))
+	return errors.Join(err, twin.proc.Signal(devstack.GoOn))
 }
 
 // awaitCommits waits until a tile's owner has committed since this was called, which is not the one at a contact.

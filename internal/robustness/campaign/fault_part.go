@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -6,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -21,14 +22,14 @@ import (
 func partFaults() []*Fault {
 	return []*Fault{
 		{Name: "fanout-killed", About: "SIGKILL of every node of the fan-out cluster; they come back empty",
-			hold: seconds(1, 3),
+			hold: seconds(1, 3), single: true,
 			inject: func(_ context.Context, r *run, _ victim) error {
 				return errors.Join(r.kill(r.fanout[0]), r.kill(r.fanout[1]), r.kill(r.fanout[2]))
 			}},
 		{Name: "relay-isolated",
 			About: "a relay can reach its watchers, but neither store nor fan-out, while tiles move, and watchers " +
 				"from it and to it",
-			parts: true, moves: true, hold: seconds(1.7, 4),
+			parts: true, moves: true, hold: seconds(1.7, 4), single: true,
 			inject: func(ctx context.Context, r *run, _ victim) error {
 				relay := relayHosts[r.rng.IntN(len(relayHosts))]
 				r.damage.Hit("relay "+relay, r.network.join)
@@ -49,8 +50,8 @@ func partFaults() []*Fault {
 			hold:   seconds(1, 3),
 			inject: func(_ context.Context, r *run, _ victim) error { return r.pause(r.dynamo) }},
 		{Name: "durable-restored",
-			About:  "checkpoints and journals are restored to an older state while the owners live",
-			hold:   seconds(0.2, 1),
+			About: "checkpoints and journals are restored to an older state while the owners live",
+			hold:  seconds(0.2, 1), single: true,
 			inject: restoreDurable},
 	}
 }
@@ -58,7 +59,7 @@ func partFaults() []*Fault {
 // memberKilled is the fault that one of the servers of a kind loses its memory and all its connections.
 func memberKilled(kind, then string) *Fault {
 	return &Fault{Name: kind + "-killed", About: "a " + kind + " is killed: " + then, moves: true,
-		hold: seconds(0.3, 1.5),
+		hold: seconds(0.3, 1.5), single: kind != "checkpointer",
 		inject: func(_ context.Context, r *run, _ victim) error {
 			all := r.world.of(kind)
 			m := all[r.rng.IntN(len(all))]
@@ -90,8 +91,8 @@ func restoreDurable(ctx context.Context, r *run, _ victim) error {
 	}
 	time.Sleep(500*time.Millisecond + time.Duration(r.rng.Int64N(int64(time.Second))))
 	// Nothing is written in the midst of it: a backup is of one moment.
-	defer func() { _ = r.signalWorkers(syscall.SIGCONT) }()
-	if err := r.signalWorkers(syscall.SIGSTOP); err != nil {
+	defer func() { _ = r.signalWorkers(devstack.GoOn) }()
+	if err := r.signalWorkers(devstack.Pause); err != nil {
 		return err
 	}
 	now, err := r.durable.items(ctx, r.servers.checkpoints())

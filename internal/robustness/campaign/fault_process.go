@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -235,7 +237,7 @@ func grantTwice(ctx context.Context, r *run, v victim) error {
 	}
 	_ = present(2 * tick) // no replica confirms it
 	err = errors.Join(r.killMaster(v.Shard), r.putBack(ctx, v.tile, history.GrantOf(row)),
-		v.owner.proc.Signal(syscall.SIGCONT), r.cluster.AwaitPromotion(ctx, v.Shard, promotionTime))
+		v.owner.proc.Signal(devstack.GoOn), r.cluster.AwaitPromotion(ctx, v.Shard, promotionTime))
 	if err != nil {
 		return err
 	}

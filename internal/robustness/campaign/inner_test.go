@@ -1,9 +1,12 @@
+//go:build unix
+
 package campaign
 
 import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +119,38 @@ func TestReportNamesWhatWasFoundAndHowToRepeatIt(t *testing.T) {
 	s.Results = s.Results[:1]
 	require.False(t, s.Failed())
 	require.Contains(t, s.Results[0].line(), "longest silence 1s")
+}
+
+// TestTheUnbrokenRun comes last, bears no fault that it would not outlast, and has a row and a command in the report.
+func TestTheUnbrokenRun(t *testing.T) {
+	s := &Summary{Config: Config{Unbroken: time.Minute, Travellers: 12}.withDefaults()}
+	fault, _ := s.next(1)
+	require.Same(t, unbroken, fault)
+	bears := func(name string) bool {
+		return slices.ContainsFunc(s.Config.bearable(), func(f *Fault) bool { return f.Name == name })
+	}
+	require.True(t, bears("owner-killed"))
+	require.False(t, bears("durable-restored"))
+	require.False(t, bears("coordination-lost"), "not every tile has a journal")
+
+	s.Config.Durable, s.Config.Duration, s.Began = true, time.Hour, time.Now()
+	require.True(t, bears("coordination-lost"))
+	fault, _ = s.next(1)
+	require.NotSame(t, unbroken, fault, "other runs come first")
+	s.Config.Duration = time.Nanosecond
+	fault, _ = s.next(2)
+	require.Same(t, unbroken, fault)
+	s.Results = []Result{{Number: 1, Fault: unbroken, Seed: 5, Replicas: 1, Violations: []check.Violation{{}},
+		Census: &Census{Census: check.Census{Born: 12, Crossings: 700, Lost: []string{"a"}, Coins: -3}, UnderWay: 2,
+			Faults: map[string]int{"owner-killed": 4}}}}
+	fault, _ = s.next(3)
+	require.Nil(t, fault, "it is the last")
+	for _, want := range []string{"| 1m0s | write-behind | 12 | 4 | 700 | 1 | 0 | 2 | -3 |", "owner-killed 4,",
+		"-unbroken 1m0s -travellers 12 -durable -replicas 1 -seed 5"} {
+		require.Contains(t, s.Report(), want)
+	}
+	require.NotContains(t, s.Report(), "## How often each rule acted", "there was no run of one fault")
+	require.Contains(t, s.Results[0].line(), "1 lost, 0 doubled, 2 stuck, coins -3")
 }
 
 func TestQuantiles(t *testing.T) {

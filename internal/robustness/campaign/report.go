@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -74,8 +76,11 @@ func (s *Summary) Report() string {
 		"| runs, one fault each | %d |\n| runs skipped | %d |\n| actions answered | %d |\n| operations recorded | %d |\n| records | %d |\n",
 		runs, skipped, answers, operations, records)
 	fmt.Fprintf(&b, "| runs that did not come to their end | %d |\n| **violations** | **%d** |\n\n", hung, violations)
-	s.faultTable(&b)
-	s.coverageTable(&b)
+	s.unbrokenTable(&b)
+	if s.Ordinary() {
+		s.faultTable(&b)
+		s.coverageTable(&b)
+	}
 	s.findings(&b)
 	return b.String()
 }
@@ -123,7 +128,7 @@ func (s *Summary) findings(b *strings.Builder) {
 		if !r.Failed() {
 			continue
 		}
-		fmt.Fprintf(b, "### Run %d: %s on %s\n\n`%s`\n\n", r.Number, r.Fault.Name, r.Target, r.rerun())
+		fmt.Fprintf(b, "### Run %d: %s on %s\n\n`%s`\n\n", r.Number, r.Fault.Name, r.Target, s.rerun(r))
 		if r.Err != nil {
 			fmt.Fprintf(b, "Did not come to its end: %v\n\n", r.Err)
 		}
@@ -142,7 +147,15 @@ func (s *Summary) findings(b *strings.Builder) {
 }
 
 // rerun is the command that repeats a run.
-func (r *Result) rerun() string {
+func (s *Summary) rerun(r *Result) string {
+	if r.Fault == unbroken {
+		durable := ""
+		if s.Config.Durable {
+			durable = " -durable"
+		}
+		return fmt.Sprintf("go run ./internal/robustness/cmd/robustness -unbroken %v -travellers %d%s -replicas %d "+
+			"-seed %d", s.Config.Unbroken, s.Config.Travellers, durable, r.Replicas, r.Seed)
+	}
 	return fmt.Sprintf("go run ./internal/robustness/cmd/robustness -fault %s -replicas %d -seed %d", r.Fault.Name,
 		r.Replicas, r.Seed)
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -10,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -97,6 +98,7 @@ type Result struct {
 	Silence    time.Duration   // the longest time that any tile answered no client, from the fault on
 	Detection  []time.Duration // of silenced owners' tiles: from the fault to the first claim
 	Takeover   []time.Duration // from the claim to serving
+	Census     *Census         // of an unbroken run
 }
 
 // Failed reports whether the run found something.
@@ -134,7 +136,11 @@ func (r *run) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	r.recorder = history.NewRecorder(fmt.Sprintf("campaign-%d", r.Number), file, nil)
+	var sink history.Sink = file
+	if r.Fault == unbroken {
+		sink = history.Only{Sink: file, Kinds: keptUnbroken}
+	}
+	r.recorder = history.NewRecorder(fmt.Sprintf("campaign-%d", r.Number), sink, nil)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
 		cancel()
@@ -153,17 +159,14 @@ func (r *run) play(ctx context.Context) (err error) {
 	if err := r.awaitAnswers(ctx, time.Time{}); err != nil {
 		return fmt.Errorf("before the fault: %w", err)
 	}
-	if err := r.breakAndMend(ctx); err != nil {
+	if r.Fault == unbroken {
+		err = r.breakUnbroken(ctx)
+	} else {
+		err = r.breakAndMend(ctx, r.Fault)
+	}
+	if err != nil {
 		return err
 	}
-	repaired := time.Now()
-	if err := r.cluster.AwaitWhole(ctx, 40*time.Second); err != nil {
-		return fmt.Errorf("after the fault: %w", err)
-	}
-	if err := r.awaitAnswers(ctx, repaired); err != nil {
-		return fmt.Errorf("after the fault: %w", err)
-	}
-	r.Silence = r.traffic.longest()
 	r.supervisor.rebalance.Store(false)
 	r.traffic.end()
 	if err := serverfault.Await(ctx, r.cfg.ServeWithin, "every action has its outcome",
@@ -226,13 +229,16 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	supervised := make(chan struct{})
 	go func() { defer close(supervised); r.supervisor.run(ctx) }()
 	r.stops = append(r.stops, func() { <-supervised })
-	r.world = &world{servers: &r.servers, recorder: r.recorder, tiles: r.tiles}
+	r.world = &world{servers: &r.servers, recorder: r.recorder, tiles: r.tiles, bare: r.Fault == unbroken}
 	r.stops = append(r.stops, r.world.stop)
 	if err := r.world.start(ctx); err != nil {
 		return err
 	}
 	r.observers = &observers{recorder: r.recorder, log: r.Log}
 	r.stops = append(r.stops, r.observers.stop)
+	if r.Fault == unbroken {
+		return r.startTraffic(ctx)
+	}
 	if err := r.observers.start(ctx, r.tiles, r.world.addresses("relay"), 2); err != nil {
 		return err
 	}
@@ -280,26 +286,48 @@ func (r *run) startTraffic(ctx context.Context) error {
 	})
 	r.stops = append(r.stops, forward.Close, r.traffic.wg.Wait)
 	r.traffic.start(ctx, r.Seed)
+	if r.Fault == unbroken {
+		return nil
+	}
 	for i, name := range players {
 		r.traffic.play(ctx, r.bank, name, r.Seed+uint64(1000+i), r.world.addresses("gateway"))
 	}
 	return nil
 }
 
-// breakAndMend injects the fault and removes it.
-func (r *run) breakAndMend(ctx context.Context) (err error) {
-	info := history.FaultInfo{Name: r.Fault.Name, Failover: r.Fault.failover}
+// victim draws a tile, with its owner and its shard.
+func (r *run) victim(ctx context.Context) (victim, error) {
 	v := victim{tile: r.tile()}
 	v.owner = r.owner(v.tile)
-	if v.Shard, err = r.cluster.ShardOf(ctx, v.tile); err != nil {
+	// The client may still name masters before the last failover, and faults ask it for the shard of any tile.
+	err := serverfault.Await(ctx, promotionTime, "every tile's shard is known", func() error {
+		var errs []error
+		for _, id := range r.tiles {
+			shard, err := r.cluster.ShardOf(ctx, id)
+			errs = append(errs, err)
+			if id == v.tile {
+				v.Shard = shard
+			}
+		}
+		return errors.Join(errs...)
+	})
+	return v, err
+}
+
+// breakAndMend injects a fault, removes it, and waits until the system is well again.
+func (r *run) breakAndMend(ctx context.Context, f *Fault) (err error) {
+	info := history.FaultInfo{Name: f.Name, Failover: f.failover}
+	r.damage, r.orphans = faultinject.Damage{}, nil
+	v, err := r.victim(ctx)
+	if err != nil {
 		return err
 	}
 	r.faultAt = history.Monotonic()
 	r.traffic.watch()
 	r.recorder.Fault(info)
-	if err = r.Fault.inject(ctx, r, v); err == nil {
+	if err = f.inject(ctx, r, v); err == nil {
 		select {
-		case <-time.After(r.hold()):
+		case <-time.After(r.hold(f)):
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -311,113 +339,26 @@ func (r *run) breakAndMend(ctx context.Context) (err error) {
 	info.Over, info.Target = true, r.Target
 	r.recorder.Fault(info)
 	if err != nil {
-		return fmt.Errorf("fault %s on %q: %w", r.Fault.Name, r.Target, err)
+		return fmt.Errorf("fault %s on %q: %w", f.Name, r.Target, err)
 	}
+	repaired := time.Now()
+	if err := r.cluster.AwaitWhole(ctx, 40*time.Second); err != nil {
+		return fmt.Errorf("after %s: %w", f.Name, err)
+	}
+	if err := r.awaitAnswers(ctx, repaired); err != nil {
+		return fmt.Errorf("after %s: %w", f.Name, err)
+	}
+	r.Silence = max(r.Silence, r.traffic.longest())
 	return nil
 }
 
-// hold draws how long the fault lasts.
-func (r *run) hold() time.Duration {
-	d := time.Duration(r.rng.Int64N(int64(r.Fault.hold[1] - r.Fault.hold[0])))
+// hold draws how long a fault lasts.
+func (r *run) hold(f *Fault) time.Duration {
+	d := time.Duration(r.rng.Int64N(int64(f.hold[1] - f.hold[0])))
 	if r.cfg.Brief {
 		d = 0
 	}
-	return r.Fault.hold[0] + d
-}
-
-// ended gives the state that a tile's owner holds, where the stream ends and the watchers are too.
-func (r *run) ended(ctx context.Context, id fence.TileID) (heldState, error) {
-	last, err := r.Log.Last(ctx, id)
-	if err != nil {
-		return heldState{}, err
-	}
-	w := r.supervisor.where(id)
-	if w == nil {
-		return heldState{}, fmt.Errorf("tile %s has no owner", id)
-	}
-	answer, err := r.control.tell(ctx, w.orders, order{Inspect: id})
-	if err == nil && answer.Held.Position != last {
-		err = fmt.Errorf("tile %s ends at %s, its owner %s is at %s", id, last, w.name, answer.Held.Position)
-	}
-	if n := answer.Held.UnderWay; err == nil && n > 0 && !r.Fault.loses {
-		err = fmt.Errorf("tile %s: %d travellers are under way", id, n)
-	}
-	for _, w := range r.observers.watchers {
-		if at, _ := w.At(id); at != last {
-			err = errors.Join(err, fmt.Errorf("tile %s ends at %s, %s is at %s", id, last, w.Name, at))
-		}
-	}
-	return answer.Held, err
-}
-
-// ending is how a tile ended, as its owner and the stores have it.
-type ending struct {
-	held  heldState
-	final history.FinalTile
-}
-
-// recordFinal records how everything ended. The workers are paused meanwhile: a take-over that was still under
-// way would change what has just been recorded.
-func (r *run) recordFinal(ctx context.Context) error {
-	endings := map[fence.TileID]*ending{}
-	if err := serverfault.Await(ctx, r.cfg.ServeWithin, "reading how everything ended",
-		func() error { return r.readEndings(ctx, endings) }); err != nil {
-		return err
-	}
-	for _, id := range r.tiles {
-		e := endings[id]
-		r.recorder.Held("owner", id, e.held.Position, e.held.Digest)
-		for _, w := range r.observers.watchers {
-			at, digest := w.At(id)
-			r.recorder.Held(w.Name, id, at, digest)
-			if err := w.Err(); err != nil {
-				return fmt.Errorf("%s: %w", w.Name, err)
-			}
-		}
-		e.final.Class = classOf(id).String()
-		e.final.Kept = classOf(id) != tile.Checkpointed && !r.Fault.loses
-		switch {
-		case r.Fault.loses:
-			e.final.Here = nil
-		case e.final.Begun:
-			e.final.Born = game.TravelAmong(r.tiles, id).Born
-		}
-		r.recorder.Final(id, e.final)
-	}
-	return nil
-}
-
-// readEndings reads all tiles while nothing moves. On nil the workers stay paused; otherwise they go on.
-func (r *run) readEndings(ctx context.Context, endings map[fence.TileID]*ending) (err error) {
-	if err := r.supervisor.serving(); err != nil {
-		return err
-	}
-	for _, id := range r.tiles {
-		e := &ending{}
-		if e.held, err = r.ended(ctx, id); err != nil {
-			return err
-		}
-		endings[id] = e
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.signalWorkers(syscall.SIGCONT))
-		}
-	}()
-	if err := r.signalWorkers(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	time.Sleep(tick) // what they sent before may be on its way
-	for id, e := range endings {
-		if e.final, err = game.ReadFinal(ctx, r.seams(), id); err != nil {
-			return err
-		}
-		if e.final.End != history.Position(e.held.Position) || e.final.Row.Epoch > e.final.Owner.Epoch {
-			return fmt.Errorf("tile %s has moved from %s to %s, epoch %d is minted", id, e.held.Position, e.final.End,
-				e.final.Row.Epoch)
-		}
-	}
-	return nil
+	return f.hold[0] + d
 }
 
 func (r *run) signalWorkers(sig os.Signal) error {
@@ -438,6 +379,10 @@ func (r *run) judge() error {
 	r.Records, r.Operations = len(h.Records), len(h.Operations)
 	r.Acted = coverage{}
 	r.Acted.count(h)
+	if r.Fault == unbroken {
+		r.count(h)
+		return nil
+	}
 	for i := range h.Operations {
 		if o := &h.Operations[i]; o.Kind == history.Submit && !o.Open() && o.Result.Outcome == history.OK {
 			r.Answers++

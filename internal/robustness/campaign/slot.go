@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -54,7 +56,8 @@ func (r *run) startWorker(ctx context.Context, w *workerSlot) error {
 		tiles = nil
 	}
 	cfg, err := json.Marshal(workerConfig{Process: name, Contact: w.contact, Gossip: w.gossips, Orders: w.orders,
-		History: r.historyPath(name), Servers: r.servers, Tiles: tiles, Tick: tick})
+		History: r.historyPath(name), Servers: r.servers, Tiles: tiles, Tick: tick, Travellers: r.travellers(),
+		Unbroken: r.Fault == unbroken, Durable: r.Fault == unbroken && r.cfg.Durable})
 	if err != nil {
 		return err
 	}

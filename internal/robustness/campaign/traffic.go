@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -166,6 +168,16 @@ func (t *traffic) longest() time.Duration {
 		most = max(most, t.silence[id])
 	}
 	return most
+}
+
+// answers is how many actions were answered.
+func (t *traffic) answers() (n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, acked := range t.acked {
+		n += acked
+	}
+	return n
 }
 
 // enough returns nil when every tile has answered n actions since a moment, or at all if it is zero.

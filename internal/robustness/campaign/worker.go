@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -37,6 +39,10 @@ type workerConfig struct {
 	Servers servers
 	Tiles   []fence.TileID // of the run, among which travellers cross
 	Tick    time.Duration
+
+	Travellers int  // that begin in each tile
+	Unbroken   bool // the run is long: most of what happens is not recorded, and outcomes are soon forgotten
+	Durable    bool // all tiles have a journal
 }
 
 // classes are the durability classes of the tiles: two bits of a tile's number choose.
@@ -51,8 +57,11 @@ const retryWindow = 1500 * time.Millisecond
 const bootTimeout = 4 * time.Second
 
 // configure is what tiles differ in. One in three keeps hardly anything for a failover, and rebases after it.
-func configure(id fence.TileID, c *tile.Config) {
+func (w *workerConfig) configure(id fence.TileID, c *tile.Config) {
 	c.Durability, c.MixedBorders = classOf(id), true
+	if w.Durable {
+		c.Durability = tile.WriteBehind
+	}
 	if keepsLittle(id) {
 		c.KeepBytes = littleKept
 	}
@@ -108,16 +117,21 @@ func work(ctx context.Context, cfg workerConfig) error {
 	}
 	defer w.close()
 	w.Workers = nil // a worker that was killed is started again at once, and not after its lease on the address
-	recorder := history.NewRecorder(cfg.Process, file, nil)
+	var sink history.Sink = file
+	limits := tile.Limits{RetryWindow: retryWindow}
+	if cfg.Unbroken {
+		sink, limits.RememberFor = history.Only{Sink: file, Kinds: keptUnbroken}, 10*retryWindow
+	}
+	recorder := history.NewRecorder(cfg.Process, sink, nil)
 	intents, err := net.Listen("tcp", cfg.Contact)
 	if err != nil {
 		return err
 	}
 	serving := tilefence.TileServerConfig{HandOverTimeout: 3 * time.Second,
 		Web: tilefence.Web{Listener: &frailListener{intents, &w.toClients}},
-		Host: tilehost.Config{Configure: configure, Hooks: tilehost.Hooks{Ended: w.noteEnd},
+		Host: tilehost.Config{Configure: cfg.configure, Hooks: tilehost.Hooks{Ended: w.noteEnd},
 			Tile: tile.Config{TickInterval: cfg.Tick, SnapshotEvery: 20, ConfirmEvery: 5,
-				Limits: tile.Limits{RetryWindow: retryWindow}, Timeouts: tile.Timeouts{BootTimeout: bootTimeout}}}}
+				Limits: limits, Timeouts: tile.Timeouts{BootTimeout: bootTimeout}}}}
 	b := w.Backends
 	seams, journal := recorder.Host(cfg.Contact, w.seams(), b.Durable, &serving.Host)
 	b.Authority, b.Store = seams.Authority, seams.Store
@@ -126,7 +140,7 @@ func work(ctx context.Context, cfg workerConfig) error {
 		checkpoint.JournalStore
 	}{b.Durable, journal}
 	rules := func(id fence.TileID) (tile.Rules, error) {
-		return &game.Register{Travel: game.TravelAmong(cfg.Tiles, id)}, nil
+		return &game.Register{Travel: game.TravelAmong(cfg.Tiles, id, cfg.Travellers)}, nil
 	}
 	server, err := tilefence.NewTileServer(cfg.Contact, b, rules, &serving)
 	if err != nil {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package campaign
 
 import (
@@ -35,6 +37,7 @@ type world struct {
 	servers  *servers
 	recorder *history.Recorder
 	tiles    []fence.TileID
+	bare     bool // there is a checkpointer only
 
 	members []*member
 }
@@ -50,6 +53,9 @@ func (w *world) start(ctx context.Context) error {
 	}
 	for _, host := range relayHosts {
 		w.members = append(w.members, &member{kind: "relay", host: host, serves: true, open: w.relay})
+	}
+	if w.bare {
+		w.members = nil
 	}
 	w.members = append(w.members, &member{kind: "checkpointer", host: checkpointHost, open: w.checkpointer})
 	for _, m := range w.members {

@@ -111,7 +111,7 @@ func sameAnswer(o *history.Operation, g fence.Grant, err error) bool {
 }
 
 // AuthorityAt makes an authority that knows one tile, whose row is as given; epoch zero stands for none.
-func AuthorityAt(ctx context.Context, id fence.TileID, row history.Grant) (*memfence.Authority, error) {
+func AuthorityAt(ctx context.Context, id fence.TileID, row history.Grant) (fence.Authority, error) {
 	a := memfence.NewAuthority()
 	if row.Epoch == 0 {
 		return a, nil

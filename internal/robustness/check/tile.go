@@ -176,12 +176,11 @@ func (t *Tile) gatherReported() {
 // holds; one that has not restores a checkpoint, which is known by its bytes, or begins empty. Either goes on from its
 // journal if that is further.
 func (t *Tile) findBases() {
-	claimants := claimants{}
-	states := map[string][]history.Position{} // by checksum: where the tile was in that state
+	claimants, states := claimants{}, states{}
 	bases, journals, lives := t.bases(), t.journals(), t.lives()
 	for _, o := range t.Operations {
 		for len(bases) > 0 && bases[0].At < o.At {
-			states[bases[0].Snapshot.State] = append(states[bases[0].Snapshot.State], bases[0].Snapshot.Position)
+			states.saw(bases[0].Snapshot)
 			bases = bases[1:]
 		}
 		for ; len(lives) > 0 && lives[0].At < o.At; lives = lives[1:] {
@@ -190,7 +189,7 @@ func (t *Tile) findBases() {
 		c := claimants.of(o.Actor())
 		switch o.Kind {
 		case history.Snapshot:
-			states[o.Snapshot.State] = append(states[o.Snapshot.State], o.Snapshot.Position)
+			states.saw(o.Snapshot)
 		case history.Commit:
 			c.heard(t, o)
 		case history.Rebase:
@@ -198,6 +197,17 @@ func (t *Tile) findBases() {
 			t.findBase(o, c, states)
 		}
 	}
+}
+
+// states says, by the checksum of a state, where the tile was in it. Of the game's part of a state the checksum has a
+// prefix.
+type states map[string][]history.Position
+
+const ofGame = "game "
+
+func (s states) saw(c *history.SnapshotCall) {
+	s[c.State] = append(s[c.State], c.Position)
+	s[ofGame+c.Game] = append(s[ofGame+c.Game], c.Position)
 }
 
 // lives are the moments at which claimants began to serve, in order of time.
@@ -276,7 +286,7 @@ func (c *claimant) heard(t *Tile, o *history.Operation) {
 	c.served = c.served || !o.Commit.Install && o.Applied()
 }
 
-func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string][]history.Position) {
+func (t *Tile) findBase(o *history.Operation, c *claimant, states states) {
 	at := written(o)
 	if o.Rebase.Tick < c.tick {
 		c.served = false // who rebases on what it holds never goes back: this is the state of the stores
@@ -298,16 +308,16 @@ func (t *Tile) findBase(o *history.Operation, c *claimant, states map[string][]h
 	if o.Result.Outcome == history.OK {
 		c.served, c.holds, c.since = true, o.Result.Position, o.Returned
 	}
-	if len(states[o.Rebase.State]) == 0 {
-		states[o.Rebase.State] = []history.Position{at}
+	for _, sum := range []string{o.Rebase.State, ofGame + o.Rebase.Game} {
+		if len(states[sum]) == 0 {
+			states[sum] = []history.Position{at}
+		}
 	}
 }
 
 // newcomersBase is what a claimant took up that goes on from the stores: what it replaces, or, where the tile is known
 // to have had that state, what it restored.
-func (t *Tile) newcomersBase(
-	o *history.Operation, c *claimant, states map[string][]history.Position,
-) history.Position {
+func (t *Tile) newcomersBase(o *history.Operation, c *claimant, states states) history.Position {
 	read := c.holds
 	if o.Rebase.Replaces != nil {
 		read = *o.Rebase.Replaces
@@ -316,12 +326,12 @@ func (t *Tile) newcomersBase(
 	// there is one.
 	var known history.Position
 	below := func(p history.Position) bool { return p.Epoch < o.Rebase.Epoch }
-	for _, p := range states[o.Rebase.State] {
+	for _, p := range t.inState(o.Rebase, read, states) {
 		if p.Seq < o.Rebase.Next.Seq && (known.IsZero() || below(p) || !below(known)) {
 			known = p
 		}
 	}
-	if known.IsZero() || t.onlyInstalls(read, known) { // an install adds nothing to a state
+	if known.IsZero() || t.adds(read, known) == installs {
 		return read
 	}
 	// Two claimants that read the same journal make the same state, and so do two that go on from the same history: one
@@ -330,21 +340,46 @@ func (t *Tile) newcomersBase(
 	case e == nil || !e.Rebase:
 	case !c.read.IsZero() && e.Base == c.read:
 		return c.read
-	case t.onlyInstalls(read, e.Base), t.onlyInstalls(e.Base, read):
+	case t.adds(read, e.Base) == installs, t.adds(e.Base, read) == installs:
 		return read
 	}
 	return known
 }
 
-// onlyInstalls reports whether the history that ends at a position has nothing but installs above another.
-func (t *Tile) onlyInstalls(at, above history.Position) bool {
+// inState is where the tile was in the state of a rebase. Who restores a snapshot forgets the outcomes in it that are
+// too old by then; the game's part is as it was. None are named if that is what the claimant has read.
+func (t *Tile) inState(r *history.RebaseCall, read history.Position, states states) []history.Position {
+	if same := states[r.State]; len(same) > 0 || r.Game == "" {
+		return same
+	}
+	same := states[ofGame+r.Game]
+	if slices.ContainsFunc(same, func(p history.Position) bool { return t.adds(read, p) < events }) {
+		return nil
+	}
+	return same
+}
+
+// What a history adds to the state at a position before its end.
+type addition int
+
+const (
+	installs addition = iota // nothing
+	outcomes                 // nothing to the game's part
+	events                   // something, or the position is not in it
+)
+
+// adds says what the history that ends at a position adds to the state at another.
+func (t *Tile) adds(at, above history.Position) (what addition) {
 	for e := t.Entries[at]; at != above; e = t.Entries[at] {
-		if e == nil || e.Rebase || e.Events > 0 || len(e.Actions) > 0 || e.Prev.Seq >= at.Seq {
-			return false
+		switch {
+		case e == nil || e.Rebase || e.Events > 0 || e.Prev.Seq >= at.Seq:
+			return events
+		case len(e.Actions) > 0:
+			what = outcomes
 		}
 		at = e.Prev
 	}
-	return true
+	return what
 }
 
 // pending reports whether a batch is the one that a claimant at a position did not know to be in the journal. One that

@@ -168,3 +168,35 @@ func TestARebaseOfAnEarlierCheckpoint(t *testing.T) {
 	judged := NewTile(&history.History{Operations: operations}, id)
 	require.Equal(t, second, judged.Entries[rebased].Base)
 }
+
+// TestARebaseOfACheckpointThatForgot: who restores a checkpoint forgets the outcomes in it that are too old by then, so
+// that its state has other bytes. The game's part is as it was. It is that of what the claimant has read, if nothing
+// but outcomes came between.
+func TestARebaseOfACheckpointThatForgot(t *testing.T) {
+	saved, lost := history.Position{Epoch: 1, Seq: 1, Chain: 1}, history.Position{Epoch: 1, Seq: 2, Chain: 2}
+	rebased := history.Position{Epoch: 2, Seq: 4097, Chain: 3}
+	for name, c := range map[string]struct {
+		game   string
+		events int // of the batch after the snapshot
+		read   history.Position
+		want   history.Position
+	}{
+		"the checkpoint":         {"game", 1, history.Position{}, saved},
+		"of another game":        {"another", 1, history.Position{}, history.Position{}},
+		"of an unknown game":     {"", 1, history.Position{}, history.Position{}},
+		"what came after it":     {"game", 0, lost, lost},
+		"not what came after it": {"game", 1, lost, saved},
+	} {
+		var h script
+		operations := []history.Operation{h.commit("a", history.Position{}, saved, 1),
+			h.call("a", history.Operation{Record: history.Record{Kind: history.Snapshot,
+				Snapshot: &history.SnapshotCall{Position: saved, State: "all", Game: c.game}}}, saved),
+			h.commit("a", saved, lost, 1), h.rebase("b", &c.read, rebased)}
+		operations[2].Commit.Events, operations[2].Commit.Actions = c.events, []history.Action{{ID: "a"}}
+		if operations[3].Rebase.State = "less"; c.game != "" {
+			operations[3].Rebase.Game = "game"
+		}
+		judged := NewTile(&history.History{Operations: operations}, id)
+		require.Equal(t, c.want, judged.Entries[rebased].Base, name)
+	}
+}

@@ -37,7 +37,10 @@ func ReadFinal(ctx context.Context, stores tile.Seams, id fence.TileID) (history
 	err = state.Recover(&recovery)
 	f.End, f.State = history.Position(recovery.Position), state.Digest()
 	f.Applied = append([]string{}, state.Applied...) // not nil: the game can tell
-	f.Here, f.Begun = slices.Sorted(maps.Keys(state.Travellers())), state.begun
+	f.Here, f.Begun, f.Arrived = slices.Sorted(maps.Keys(state.coins)), state.begun, state.arrived
+	for _, n := range state.coins {
+		f.Coins += n
+	}
 	return f, errors.Join(err, chunks[0].Err)
 }
 

@@ -19,16 +19,17 @@ type Register struct {
 	Applied []string
 	Travel  Travel // no part of the state
 
-	begun bool           // the tile's travellers were born
-	here  []string       // those in the tile, sorted
-	coins map[string]int // of those
+	begun   bool           // the tile's travellers were born
+	here    []string       // those in the tile, sorted
+	coins   map[string]int // of those
+	arrived int            // how often one came from another tile
 }
 
 var _ tile.Rules = (*Register)(nil)
 
 // Restore implements tile.Rules.
 func (r *Register) Restore(snapshot []byte) error {
-	r.Applied, r.begun, r.here, r.coins = nil, false, nil, nil
+	r.Applied, r.begun, r.here, r.coins, r.arrived = nil, false, nil, nil, 0
 	if len(snapshot) == 0 {
 		return nil
 	}

@@ -20,14 +20,21 @@ type Travel struct {
 	Neighbours []fence.TileID
 }
 
-// TravelAmong is what a tile of a world has: four travellers begin in it, and may go to every other tile.
-func TravelAmong(tiles []fence.TileID, id fence.TileID) (t Travel) {
+// Few is how many travellers begin in each tile of a world whose game is its actions. Where there are more the game is
+// the travellers: an action that is applied leaves no trace in the state, and makes one in crowdShare of them leave.
+const (
+	Few        = 4
+	crowdShare = 128
+)
+
+// TravelAmong is what a tile of a world has: n travellers begin in it, and may go to every other tile.
+func TravelAmong(tiles []fence.TileID, id fence.TileID, n int) (t Travel) {
 	for i, other := range tiles {
 		if other != id {
 			t.Neighbours = append(t.Neighbours, other)
 			continue
 		}
-		for n := range 4 {
+		for n := range n {
 			t.Born = append(t.Born, fmt.Sprintf("%d.%d", i, n))
 		}
 	}
@@ -36,10 +43,12 @@ func TravelAmong(tiles []fence.TileID, id fence.TileID) (t Travel) {
 
 // What an event says of a traveller. The names of actions begin with none of these.
 const (
-	travellerHere = "+" // born, arrived or come back
+	travellerHere = "+" // arrived
+	travellerKept = "<" // born, or come back
 	travellerGone = "-"
 	travelBegun   = "*" // Born are born
 	coinGiven     = "$" // by one to another
+	travelled     = "#" // how many have arrived, in a snapshot
 )
 
 // Coins is how many coins a traveller is born with.
@@ -54,25 +63,31 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 	if !r.begun && len(r.Travel.Born) > 0 {
 		say(travelBegun, "")
 		for _, name := range r.Travel.Born {
-			say(travellerHere, holder(name, Coins))
+			say(travellerKept, holder(name, Coins))
 		}
 		return out
+	}
+	leave := 1
+	if len(r.Travel.Born) > Few {
+		out.Events, leave = nil, 1+len(r.here)/crowdShare
 	}
 	left, coins := slices.Clone(r.here), maps.Clone(r.coins)
 	if from, to := giver(tick, left, coins); from != "" && len(out.Outcomes) > 0 {
 		coins[from], coins[to] = coins[from]-1, coins[to]+1
 		say(coinGiven, from+">"+to)
 	}
-	for i, in := range out.Outcomes {
-		if len(left) == 0 || len(r.Travel.Neighbours) == 0 || in != stream.Applied || i > 2 {
+	for i, o := range out.Outcomes {
+		if o != stream.Applied || i > 2 || len(r.Travel.Neighbours) == 0 {
 			continue
 		}
-		at := choose(tick, len(left), left...)
-		to := r.Travel.Neighbours[choose(tick, len(r.Travel.Neighbours), left[at])]
-		d := stream.Departure{Entity: left[at], To: to, Payload: []byte(strconv.Itoa(coins[left[at]]))}
-		left = slices.Delete(left, at, at+1)
-		out.Departures = append(out.Departures, d)
-		say(travellerGone, d.Entity)
+		for n := range min(leave, len(left)) {
+			at := choose(tick, len(left), strconv.Itoa(n), left[n%len(left)])
+			to := r.Travel.Neighbours[choose(tick, len(r.Travel.Neighbours), left[at])]
+			d := stream.Departure{Entity: left[at], To: to, Payload: []byte(strconv.Itoa(coins[left[at]]))}
+			left = slices.Delete(left, at, at+1)
+			out.Departures = append(out.Departures, d)
+			say(travellerGone, d.Entity)
+		}
 	}
 	if in.Room != nil {
 		out.Departures = slices.DeleteFunc(out.Departures, func(d stream.Departure) bool {
@@ -84,18 +99,23 @@ func (r *Register) Play(tick fence.Tick, in tile.Inputs) (out tile.Outputs) {
 			return true
 		})
 	}
+	meet(tick, in, &out)
+	return out
+}
+
+// meet decides about those who come, and takes back those who come back.
+func meet(tick fence.Tick, in tile.Inputs, out *tile.Outputs) {
 	for _, a := range in.Arrivals {
 		if choose(tick, 4, a.Entity, a.ID.String()) == 0 {
 			out.Verdicts = append(out.Verdicts, tile.Verdict{Refused: "not today"})
 			continue
 		}
 		out.Verdicts = append(out.Verdicts, tile.Verdict{})
-		say(travellerHere, a.Entity+"="+string(a.Payload))
+		out.Events = append(out.Events, []byte(travellerHere+a.Entity+"="+string(a.Payload)))
 	}
 	for _, back := range in.Returns {
-		say(travellerHere, back.Entity+"="+string(back.Payload))
+		out.Events = append(out.Events, []byte(travellerKept+back.Entity+"="+string(back.Payload)))
 	}
-	return out
 }
 
 // giver is who gives a coin at a tick, and to whom; empty: no coin is given.
@@ -127,9 +147,14 @@ func (r *Register) travels(event string) (ok bool, err error) {
 			return true, fmt.Errorf("the travellers are born again")
 		}
 		r.begun = true
-	case travellerHere:
+	case travelled:
+		r.arrived, err = strconv.Atoi(name)
+	case travellerHere, travellerKept:
 		if here {
 			return true, fmt.Errorf("traveller %s arrives, and is here", name)
+		}
+		if event[:1] == travellerHere {
+			r.arrived++
 		}
 		r.here = slices.Insert(r.here, at, name)
 		if r.coins == nil {
@@ -163,7 +188,10 @@ func (r *Register) lines() (all []string) {
 		all = append(all, travelBegun)
 	}
 	for _, name := range r.here {
-		all = append(all, travellerHere+holder(name, r.coins[name]))
+		all = append(all, travellerKept+holder(name, r.coins[name]))
+	}
+	if r.arrived > 0 {
+		all = append(all, travelled+strconv.Itoa(r.arrived))
 	}
 	return all
 }

@@ -38,6 +38,20 @@ func (f *File) Append(r Record) error {
 // Close closes the file.
 func (f *File) Close() error { return f.f.Close() }
 
+// Only is a sink that keeps records of some kinds, and drops all others.
+type Only struct {
+	Sink
+	Kinds []Kind
+}
+
+// Append implements Sink.
+func (o Only) Append(r Record) error {
+	if !slices.Contains(o.Kinds, r.Kind) {
+		return nil
+	}
+	return o.Sink.Append(r)
+}
+
 // Memory is a sink in memory.
 type Memory struct {
 	mu      sync.Mutex

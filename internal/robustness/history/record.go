@@ -145,6 +145,7 @@ type RebaseCall struct {
 	Replicas int         `json:"replicas,omitempty"`
 	Replaces *Position   `json:"replaces,omitempty"` // where the history ends that it is for; nil: any
 	State    string      `json:"state"`              // the blob's checksum
+	Game     string      `json:"game,omitempty"`     // that of the game's part of it, if it is known
 }
 
 // Born reports whether the rebase is for a tile of which the store has nothing.
@@ -154,7 +155,8 @@ func (r *RebaseCall) Born() bool { return r.Replaces != nil && r.Replaces.IsZero
 type SnapshotCall struct {
 	Position Position   `json:"position"`
 	Tick     fence.Tick `json:"tick"`
-	State    string     `json:"state"` // the blob's checksum
+	State    string     `json:"state"`          // the blob's checksum
+	Game     string     `json:"game,omitempty"` // that of the game's part of it, if it is known
 }
 
 // IntentCall is an intent on its way to a tile.
@@ -202,6 +204,11 @@ type FinalTile struct {
 	Here  []string `json:"here,omitempty"`
 	Born  []string `json:"born,omitempty"`
 	Begun bool     `json:"begun,omitempty"`
+	// Coins is how many those here have, Given how many those born were given, and Arrived how often one came from
+	// another tile.
+	Coins   int `json:"coins,omitempty"`
+	Given   int `json:"given,omitempty"`
+	Arrived int `json:"arrived,omitempty"`
 	// Class is the tile's durability class; empty is the default one. It says which batches wait for what.
 	Class string `json:"class,omitempty"`
 	// Kept says that by the tile's durability class an answer outlives every owner and every failover.

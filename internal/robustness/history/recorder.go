@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/decision"
@@ -23,16 +21,6 @@ type Sink interface {
 
 // Clock gives the time of a record in nanoseconds.
 type Clock func() int64
-
-// Monotonic is CLOCK_MONOTONIC: one clock for all processes of a machine, unmoved when the time of day is
-// set. It does not advance while the machine is suspended.
-func Monotonic() int64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // the clock is always there
-	}
-	return now.Nano()
-}
 
 // Recorder records for one process.
 type Recorder struct {
@@ -177,7 +165,7 @@ func (s *store) Commit(ctx context.Context, c fence.Commit) (fence.Receipt, erro
 
 func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, error) {
 	c := &RebaseCall{Epoch: b.Epoch, Contact: b.Contact, Next: Position(b.Next()), Tick: b.Tick, Replicas: b.Replicas,
-		State: fence.Checksum(b.Blob)}
+		State: fence.Checksum(b.Blob), Game: gameSum(b.Blob)}
 	if b.Replaces != nil {
 		at := Position(*b.Replaces) // the caller's may change
 		c.Replaces = &at
@@ -190,10 +178,19 @@ func (s *store) Rebase(ctx context.Context, b fence.Rebase) (fence.Receipt, erro
 
 func (s *store) SaveSnapshot(ctx context.Context, w fence.SnapshotWrite) error {
 	end := s.recorder.call(Record{Client: s.client(w.Tile), Kind: Snapshot, Tile: w.Tile, Snapshot: &SnapshotCall{
-		Position: Position(w.Position), Tick: w.Tick, State: fence.Checksum(w.Blob)}})
+		Position: Position(w.Position), Tick: w.Tick, State: fence.Checksum(w.Blob), Game: gameSum(w.Blob)}})
 	err := s.Store.SaveSnapshot(ctx, w)
 	end(resultOf(decision.Judge(err), err))
 	return err
+}
+
+// gameSum is the checksum of the game's part of a snapshot; empty for what is no snapshot.
+func gameSum(blob []byte) string {
+	game, _, err := stream.OpenSnapshot(blob)
+	if err != nil {
+		return ""
+	}
+	return fence.Checksum(game)
 }
 
 func commitCall(c *fence.Commit) *CommitCall {
@@ -249,7 +246,7 @@ func (j *journal) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch
 // Base records what may have been laid: an answer that was lost is no reason to know it less.
 func (j *journal) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
 	j.recorder.Append(Record{Client: j.client(tile), Kind: Based, Tile: tile, Snapshot: &SnapshotCall{
-		Position: Position(s.Position), Tick: s.Tick, State: fence.Checksum(s.Blob)}})
+		Position: Position(s.Position), Tick: s.Tick, State: fence.Checksum(s.Blob), Game: gameSum(s.Blob)}})
 	return j.JournalStore.Base(ctx, tile, s)
 }
 

@@ -16,14 +16,14 @@ type registry struct {
 	mutant Mutant
 
 	mu    sync.Mutex
-	tiles map[fence.TileID]*memfence.Authority
+	tiles map[fence.TileID]fence.Authority
 	past  map[fence.TileID][]history.Grant // every row a tile had, oldest first
 	down  bool
 	noted map[fence.TileID]func(history.Grant) // called, with the lock held, when the row has changed
 }
 
 func newRegistry(m Mutant, tiles []fence.TileID) *registry {
-	r := &registry{mutant: m, tiles: map[fence.TileID]*memfence.Authority{}, past: map[fence.TileID][]history.Grant{},
+	r := &registry{mutant: m, tiles: map[fence.TileID]fence.Authority{}, past: map[fence.TileID][]history.Grant{},
 		noted: map[fence.TileID]func(history.Grant){}}
 	for _, id := range tiles {
 		r.tiles[id] = memfence.NewAuthority()
@@ -32,7 +32,7 @@ func newRegistry(m Mutant, tiles []fence.TileID) *registry {
 }
 
 // run makes a call on a tile's row and keeps what it changed.
-func (r *registry) run(tile fence.TileID, call func(*memfence.Authority)) error {
+func (r *registry) run(tile fence.TileID, call func(fence.Authority)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down {
@@ -112,21 +112,21 @@ type authority struct {
 
 // Claim implements fence.Authority.
 func (a *authority) Claim(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return a.ask(ctx, "claim", c.Tile, func(rows *memfence.Authority) (fence.Grant, error) {
+	return a.ask(ctx, "claim", c.Tile, func(rows fence.Authority) (fence.Grant, error) {
 		return rows.Claim(context.Background(), c)
 	})
 }
 
 // Promote implements fence.Authority.
 func (a *authority) Promote(ctx context.Context, c fence.Claim) (fence.Grant, error) {
-	return a.ask(ctx, "promote", c.Tile, func(rows *memfence.Authority) (fence.Grant, error) {
+	return a.ask(ctx, "promote", c.Tile, func(rows fence.Authority) (fence.Grant, error) {
 		return rows.Promote(context.Background(), c)
 	})
 }
 
 // Lookup implements fence.Authority.
 func (a *authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant, error) {
-	g, err := a.ask(ctx, "lookup", tile, func(rows *memfence.Authority) (fence.Grant, error) {
+	g, err := a.ask(ctx, "lookup", tile, func(rows fence.Authority) (fence.Grant, error) {
 		return rows.Lookup(context.Background(), tile)
 	})
 	return g, unread(err)
@@ -134,14 +134,14 @@ func (a *authority) Lookup(ctx context.Context, tile fence.TileID) (fence.Grant,
 
 // Release implements fence.Authority.
 func (a *authority) Release(ctx context.Context, g fence.Grant) error {
-	_, err := a.ask(ctx, "release", g.Tile, func(rows *memfence.Authority) (fence.Grant, error) {
+	_, err := a.ask(ctx, "release", g.Tile, func(rows fence.Authority) (fence.Grant, error) {
 		return fence.Grant{}, rows.Release(context.Background(), g)
 	})
 	return err
 }
 
 func (a *authority) ask(
-	ctx context.Context, op string, tile fence.TileID, call func(*memfence.Authority) (fence.Grant, error),
+	ctx context.Context, op string, tile fence.TileID, call func(fence.Authority) (fence.Grant, error),
 ) (fence.Grant, error) {
 	type reply struct {
 		grant fence.Grant
@@ -150,7 +150,7 @@ func (a *authority) ask(
 	got := &reply{}
 	err := a.host.ask(ctx, op, tile, func() (bool, error) {
 		r := &reply{} // of this delivery; a late one has its own
-		err := a.registry.run(tile, func(rows *memfence.Authority) { r.grant, r.err = call(rows) })
+		err := a.registry.run(tile, func(rows fence.Authority) { r.grant, r.err = call(rows) })
 		*got = *r
 		return true, err
 	})

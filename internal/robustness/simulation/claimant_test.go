@@ -61,7 +61,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 					m.hear(route.Entry{Tile: i.Tile, Epoch: i.Epoch, Contact: contact}, h)
 				}
 			}}}
-	keeps := &durable{Store: w.durable, host: h, silent: &w.silent}
+	keeps := &durable{Backend: w.durable, host: h, silent: &w.silent}
 	cfg.Durability = w.classOf(id)
 	change(&cfg)
 	seams := w.seams(h)
@@ -71,7 +71,7 @@ func (w *world) start(id fence.TileID, change func(*tile.Config)) *claimant {
 	seams.Store = w.recorder.Store(name, seams.Store)
 	rules := &game.Register{}
 	if w.travels {
-		rules.Travel = game.TravelAmong(w.tiles, id)
+		rules.Travel = game.TravelAmong(w.tiles, id, game.Few)
 		seams.Present = func(ctx context.Context, p tile.Presentation) (tile.Answer, error) {
 			return w.present(ctx, h, &p)
 		}

@@ -335,8 +335,10 @@ func TestTooLittleTrafficFails(t *testing.T) {
 
 func TestTravellersThatAreLostOrDoubledAreFound(t *testing.T) {
 	for found, here := range map[int][]string{0: {"a"}, 1: {}, 2: {"b"}} {
-		h := &history.History{Records: []history.Record{{Kind: history.Final, Tile: 1,
-			Final: &history.FinalTile{Born: []string{"a"}, Here: here, Begun: true}}}}
+		final := history.FinalTile{Born: []string{"a"}, Here: here, Begun: true, Coins: 3, Given: 3}
+		h := &history.History{Records: []history.Record{{Kind: history.Final, Tile: 1, Final: &final}}}
 		assert.Len(t, check.TravellersInOnePlace(h), found)
+		final.Coins--
+		assert.Len(t, check.TravellersInOnePlace(h), found+1, "a coin is lost")
 	}
 }

@@ -112,7 +112,7 @@ func (d *delivery) forward(ctx context.Context, h *host) error {
 }
 
 func (d *delivery) checkpoint(ctx context.Context, h *host) error {
-	c, err := checkpoint.New(d.seams(h).Log, &durable{Store: d.durable, host: h, silent: &d.silent}, nil, d.tiles,
+	c, err := checkpoint.New(d.seams(h).Log, &durable{Backend: d.durable, host: h, silent: &d.silent}, nil, d.tiles,
 		&checkpoint.Config{Cadence: time.Second})
 	if err != nil {
 		return err

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/fence"
 )
 
 // durable is one client's way to the durable store, which loses nothing that it has taken.
 type durable struct {
-	*memcheckpoint.Store
+	checkpoint.Backend
 	host   *host
 	silent *atomic.Uint64 // the tile of whose journal it takes nothing
 }
@@ -32,12 +32,12 @@ func (d *durable) at(ctx context.Context, op string, tile fence.TileID, f func(c
 
 // Seal implements checkpoint.JournalStore.
 func (d *durable) Seal(ctx context.Context, tile fence.TileID, epoch fence.Epoch) error {
-	return d.at(ctx, "seal", tile, func(ctx context.Context) error { return d.Store.Seal(ctx, tile, epoch) })
+	return d.at(ctx, "seal", tile, func(ctx context.Context) error { return d.Backend.Seal(ctx, tile, epoch) })
 }
 
 // Base implements checkpoint.JournalStore.
 func (d *durable) Base(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
-	return d.at(ctx, "base", tile, func(ctx context.Context) error { return d.Store.Base(ctx, tile, s) })
+	return d.at(ctx, "base", tile, func(ctx context.Context) error { return d.Backend.Base(ctx, tile, s) })
 }
 
 // Append implements checkpoint.JournalStore.
@@ -47,25 +47,25 @@ func (d *durable) Append(ctx context.Context, tile fence.TileID, e fence.Entry) 
 		if fence.TileID(d.silent.Load()) == tile {
 			return &fence.StoreError{Op: "append", Tile: tile, Outcome: fence.ErrNotApplied, Err: errNoAnswer}
 		}
-		return d.Store.Append(ctx, tile, e)
+		return d.Backend.Append(ctx, tile, e)
 	})
 }
 
 // Truncate implements checkpoint.JournalStore.
 func (d *durable) Truncate(ctx context.Context, tile fence.TileID, upTo fence.Seq) error {
-	return d.at(ctx, "truncate", tile, func(ctx context.Context) error { return d.Store.Truncate(ctx, tile, upTo) })
+	return d.at(ctx, "truncate", tile, func(ctx context.Context) error { return d.Backend.Truncate(ctx, tile, upTo) })
 }
 
 // Put implements checkpoint.Store.
 func (d *durable) Put(ctx context.Context, tile fence.TileID, s fence.Snapshot) error {
-	return d.at(ctx, "put", tile, func(ctx context.Context) error { return d.Store.Put(ctx, tile, s) })
+	return d.at(ctx, "put", tile, func(ctx context.Context) error { return d.Backend.Put(ctx, tile, s) })
 }
 
 // Tail implements checkpoint.JournalStore.
 func (d *durable) Tail(ctx context.Context, tile fence.TileID, after fence.Seq) ([]fence.Entry, error) {
 	tail := new([]fence.Entry)
 	err := d.at(ctx, "tail", tile, func(ctx context.Context) (err error) {
-		*tail, err = d.Store.Tail(ctx, tile, after)
+		*tail, err = d.Backend.Tail(ctx, tile, after)
 		return err
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (d *durable) get(ctx context.Context, tile fence.TileID) (fence.Snapshot, b
 	defer cancel()
 	found, s := new(bool), new(fence.Snapshot)
 	err := d.at(ctx, "get", tile, func(ctx context.Context) (err error) {
-		*s, *found, err = d.Store.Get(ctx, tile)
+		*s, *found, err = d.Backend.Get(ctx, tile)
 		return err
 	})
 	if err != nil {

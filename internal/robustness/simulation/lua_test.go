@@ -87,7 +87,7 @@ func contest(t *testing.T, client *redis.ClusterClient, library string) []check.
 	t.Cleanup(func() {
 		assert.NoError(t, client.Del(context.WithoutCancel(t.Context()), keys.Owner, keys.Stream, keys.Snapshot).Err())
 	})
-	reader, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	reader, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(t, err)
 	log := redisstream.New(reader, client)
 	records := &history.Memory{}

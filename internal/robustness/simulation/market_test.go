@@ -49,7 +49,7 @@ var players = []string{"ann", "ben", "cat", "dan"}
 func (w *world) trade(ctx context.Context, wg *sync.WaitGroup) *market {
 	m := &market{world: w}
 	var err error
-	if m.ledger, err = sqliteledger.Open(ctx, sqliteledger.Memory, nil); err == nil {
+	if m.ledger, err = sqliteledger.Open(ctx, sqliteledger.Memory); err == nil {
 		m.bank, err = game.NewBank(ctx, m.ledger, players...)
 	}
 	if err != nil {

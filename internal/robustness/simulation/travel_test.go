@@ -67,7 +67,7 @@ func (w *world) census() {
 		}
 	}
 	for _, id := range w.tiles {
-		for _, name := range game.TravelAmong(w.tiles, id).Born {
+		for _, name := range game.TravelAmong(w.tiles, id, game.Few).Born {
 			if places[name] != 1 {
 				w.fail(id, "traveller %s is in %d tiles", name, places[name])
 			}

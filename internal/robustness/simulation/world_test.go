@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/robustness/check"
@@ -93,7 +94,7 @@ type world struct {
 	net      *network
 	cluster  *cluster
 	registry *registry
-	durable  *memcheckpoint.Store
+	durable  checkpoint.Backend
 	silent   atomic.Uint64 // the tile of whose journal the durable store takes nothing
 	loses    bool
 	travels  bool

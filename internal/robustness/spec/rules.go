@@ -29,3 +29,20 @@ const (
 	SealedBeforeRead Rule = "the journal is sealed before it is read"
 	AppendFollows    Rule = "an append names what it follows"
 )
+
+// The rules of what crosses a border.
+const (
+	PresentsStable Rule = "what is presented cannot be undone"
+	AnswersStable  Rule = "what is answered cannot be undone"
+	JournalSpoken  Rule = "a tile with a journal speaks of what that has"
+	DecidedOnce    Rule = "a destination decides what follows its mark"
+	FollowsMark    Rule = "a destination decides nothing after a gap"
+	RefusalsKept   Rule = "a refusal is kept until it is settled"
+	DecidedFirst   Rule = "an outbox keeps a departure until it is decided"
+	ParkedKept     Rule = "what the rules fail with is parked"
+	RetakenLeaves  Rule = "what is taken back is not parked"
+	MarksKept      Rule = "a mark is a part of the tile's state"
+	AwakeUnderWay  Rule = "a tile with something under way does not rest"
+	BordersAlike   Rule = "both ends of a border promise the same"
+	NotCalledBack  Rule = "what is under way is not called back"
+)

@@ -1,7 +1,7 @@
 // Package redisviewcache keeps the views of package viewcache on a Redis 7 of their own, a single server or a cluster.
 //
 //	client := redis.NewClient(redisviewcache.Options("10.0.0.9:6379"))
-//	store, err := redisviewcache.New(client, fence.World{}, nil)
+//	store, err := redisviewcache.New(client, fence.World{}, 0)
 //	defer store.Close()
 //	views, err := viewcache.New(store, log, [][]byte{key}, nil) // the same for all relays
 //	r, err := relay.New(broker, log, relay.Public, &relay.Config{Views: views})
@@ -11,9 +11,9 @@
 // functions are loaded where they are missing, which any relay does at any time.
 //
 // The server needs no persistence and no replicas: what it loses is read again. Set its maxmemory to one and a half
-// times Limits.Budget and leave maxmemory-policy at noeviction; the functions keep to the budget by themselves. If the
-// server evicts all the same, a group that has lost one of its keys begins anew. Give it nothing else to do, and never
-// the coordination cluster: a storm of joins must not reach the servers that commits wait for.
+// times the budget of New and leave maxmemory-policy at noeviction; the functions keep to the budget by themselves. If
+// the server evicts all the same, a group that has lost one of its keys begins anew. Give it nothing else to do, and
+// never the coordination cluster: a storm of joins must not reach the servers that commits wait for.
 //
 // A Store is safe for concurrent use. Test against it as its own tests do, or use viewcache.NewMemory, which passes the
 // same suite.

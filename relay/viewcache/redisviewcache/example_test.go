@@ -18,7 +18,7 @@ import (
 func Example() {
 	client := redis.NewClient(redisviewcache.Options("127.0.0.1:6379"))
 	defer func() { _ = client.Close() }()
-	store, err := redisviewcache.New(client, fence.World{}, nil)
+	store, err := redisviewcache.New(client, fence.World{}, 0)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,7 +37,7 @@ func rebuilderProcess() error {
 	if err != nil {
 		return err
 	}
-	store, err := redisviewcache.New(redis.NewClient(redisviewcache.Options(addr)), fence.World{}, nil)
+	store, err := redisviewcache.New(redis.NewClient(redisviewcache.Options(addr)), fence.World{}, 0)
 	if err != nil {
 		return err
 	}
@@ -96,7 +95,7 @@ func (s *scene) play(tile fence.TileID) {
 
 // cache is the cache of one more relay; nothing is fresh to it.
 func (s *scene) cache(limits *viewstore.Limits) (*viewcache.Cache, *redisviewcache.Store) {
-	store, err := redisviewcache.New(s.client, fence.World{}, (*redisviewcache.Limits)(limits))
+	store, err := redisviewcache.NewWith(s.client, fence.World{}, limits)
 	require.NoError(s, err)
 	s.Cleanup(store.Close)
 	c, err := viewcache.New(store, s.log, viewcachetest.Keys,
@@ -209,13 +208,13 @@ func TestThePausedServer(t *testing.T) {
 	c, _ := s.cache(nil)
 	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 	server, _ := s.stack.Process("views")
-	require.NoError(t, server.Signal(syscall.SIGSTOP))
+	require.NoError(t, server.Signal(devstack.Pause))
 	began, before := time.Now(), c.Stats().Failures
 	for range 1000 {
 		require.False(t, s.view(c, s.tile))
 	}
 	s.fewFailed(c.Stats().Failures-before, began)
-	require.NoError(t, server.Signal(syscall.SIGCONT))
+	require.NoError(t, server.Signal(devstack.GoOn))
 	waittest.Until(t, func() bool { return s.view(c, s.tile) }, 10*time.Second, 10*time.Millisecond)
 }
 
@@ -459,10 +458,10 @@ func TestAGroupOutlivesWhatTheServerEvicts(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	_, err := redisviewcache.New(nil, fence.World{}, nil)
+	_, err := redisviewcache.New(nil, fence.World{}, 0)
 	var bad *fence.ArgumentError
 	require.ErrorAs(t, err, &bad)
-	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), fence.World{}, &redisviewcache.Limits{Budget: -1})
+	_, err = redisviewcache.New(connect(t, "127.0.0.1:1"), fence.World{}, -1)
 	require.ErrorAs(t, err, &bad)
 }
 

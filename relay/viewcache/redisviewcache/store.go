@@ -23,20 +23,6 @@ type Store struct {
 	own *store
 }
 
-// Limits bound what the views take. The zero value is valid. All relays should have the same: the limits of the relay
-// that stores a version hold.
-type Limits struct {
-	// Budget is how many bytes of values the store keeps over all groups, each counted with 256 more for its name and
-	// its places in the store's lists; a group has a sixteenth of it. If there is no room for a version, superseded
-	// versions go first, oldest first, and then the tiles that were used least recently; where a thousand small ones
-	// would have to go for a large one, the next attempt to store it goes on. A version that needs more than a quarter
-	// of its group's share is not stored. Default 256 MiB.
-	Budget int64
-
-	// Grace is how long a superseded version stays, for relays that were told of it and have not read it. Default 60 s.
-	Grace time.Duration
-}
-
 // store implements viewstore.Store.
 type store struct {
 	client redis.UniversalClient
@@ -52,13 +38,24 @@ var (
 )
 
 // New returns a Store of a world, whose name and a colon begin every key and channel, on client, a *redis.Client or a
-// *redis.ClusterClient made with Options or like it; nil limits are the defaults. It does no I/O: a Redis that is down
-// at the start is used once it is up. Errors: a *fence.ArgumentError.
-func New(client redis.UniversalClient, world fence.World, limits *Limits) (*Store, error) {
+// *redis.ClusterClient made with Options or like it. It does no I/O: a Redis that is down at the start is used once it
+// is up. Errors: a *fence.ArgumentError.
+//
+// Budget is how many bytes of values the store keeps over all groups, each counted with 256 more for its name and its
+// places in the store's lists; a group has a sixteenth of it. Zero means 256 MiB. All relays should have the same: that
+// of the relay that stores a version holds. If there is no room for a version, superseded versions go first, oldest
+// first, and then the tiles that were used least recently; where a thousand small ones would have to go for a large
+// one, the next attempt to store it goes on. A version that needs more than a quarter of its group's share is not
+// stored. A superseded version stays for 60 s, for relays that were told of it and have not read it.
+func New(client redis.UniversalClient, world fence.World, budget int64) (*Store, error) {
+	return open(client, world, viewstore.Limits{Budget: budget})
+}
+
+func open(client redis.UniversalClient, world fence.World, limits viewstore.Limits) (*Store, error) {
 	if err := cmp.Or(world.Validate(), redislib.Usable(client)); err != nil {
 		return nil, err
 	}
-	l, err := (*viewstore.Limits)(limits).WithDefaults()
+	l, err := limits.WithDefaults()
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 func open(t testing.TB, client redis.UniversalClient, limits *viewstore.Limits) *redisviewcache.Store {
 	t.Helper()
 	require.NoError(t, flush(t.Context(), client))
-	s, err := redisviewcache.New(client, fence.World{}, (*redisviewcache.Limits)(limits))
+	s, err := redisviewcache.NewWith(client, fence.World{}, limits)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s
@@ -107,7 +107,7 @@ func worldOn(t *testing.T, w fence.World) *redisviewcache.Store {
 	t.Helper()
 	client := redis.NewClient(redisviewcache.Options(stacktest.Views(t)))
 	t.Cleanup(func() { _ = client.Close() })
-	s, err := redisviewcache.New(client, fence.World{Name: w.Name}, nil)
+	s, err := redisviewcache.New(client, fence.World{Name: w.Name}, 0)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
 	return s

@@ -28,9 +28,6 @@ type Config struct {
 	// a name.
 	World fence.World
 
-	// Timeout bounds one Publish, one attempt to connect, and one write. Default 1 s.
-	Timeout time.Duration
-
 	// Options are added to those of the connection: credentials, TLS, a name. They must not replace its handlers or
 	// its behaviour when it is lost.
 	Options []nats.Option
@@ -43,6 +40,7 @@ type Config struct {
 
 // tuning are settings that only tests change.
 type tuning struct {
+	Timeout      time.Duration // of one Publish, one attempt to connect, and one write
 	PingInterval time.Duration // how often the connection is probed; after three without an answer it is replaced
 }
 
@@ -60,7 +58,7 @@ type Stats struct {
 func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
 	s := setting.Check{Err: out.World.Validate()}
-	s.Duration("Timeout", &out.Timeout, time.Second)
+	out.tuning.Timeout = cmp.Or(out.tuning.Timeout, time.Second)
 	out.tuning.PingInterval = cmp.Or(out.tuning.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err

@@ -22,7 +22,7 @@
 // A call writes all its messages to one connection and waits until the server has confirmed that it has read them; it
 // tries once. While there is no connection a call fails at once, with fence.ErrNotApplied: nothing is kept to be sent
 // later, when it would arrive out of order or long after its time. If the connection broke during the call, or the
-// server did not answer within [Config.Timeout], the outcome of all its messages is unknown, and the caller should send
+// server did not answer within a second, the outcome of all its messages is unknown, and the caller should send
 // them again; some may then arrive twice. A *fanout.PublishError knows each message's fate.
 //
 // The server must accept frames of any legal size: its max_payload must be at least fence.MaxFrame, and the server's

@@ -108,9 +108,8 @@ func (p *patient) await() {
 
 func TestArgumentsOfOpen(t *testing.T) {
 	for name, err := range map[string]error{
-		"no servers":       errOf(natsfanout.Open(nil, nil)),
-		"not a URL":        errOf(natsfanout.Open([]string{"nats://%zz"}, nil)),
-		"negative timeout": errOf(natsfanout.Open([]string{"x"}, &natsfanout.Config{Timeout: -1})),
+		"no servers": errOf(natsfanout.Open(nil, nil)),
+		"not a URL":  errOf(natsfanout.Open([]string{"nats://%zz"}, nil)),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}

@@ -65,8 +65,8 @@ func TestNodeDies(t *testing.T) {
 func TestSilentServer(t *testing.T) {
 	node := natstest.Start(t, nil)
 	proxy := newProxy(t, node)
-	cfg := natsfanout.Config{Timeout: 300 * time.Millisecond}.With(
-		natsfanout.Tuning{PingInterval: 200 * time.Millisecond})
+	cfg := natsfanout.Config{}.With(
+		natsfanout.Tuning{Timeout: 300 * time.Millisecond, PingInterval: 200 * time.Millisecond})
 	f, pub := open(t, cfg, proxy.URL()), open(t, nil, node.URL())
 	states := make(chan bool, 100)
 	stop, err := f.SubscribeHints(3, func([]fence.TileID) {}, func(up bool) { states <- up })
@@ -111,7 +111,8 @@ func TestStalledProcess(t *testing.T) {
 	proxy := newProxy(t, node)
 	// Its own probes would notice first; here the server must.
 	stalled := open(t, natsfanout.Config{}.With(natsfanout.Tuning{PingInterval: time.Minute}), proxy.URL())
-	well, pub := open(t, nil, node.URL()), open(t, &natsfanout.Config{Timeout: patience}, node.URL())
+	well := open(t, nil, node.URL())
+	pub := open(t, natsfanout.Config{}.With(natsfanout.Tuning{Timeout: patience}), node.URL())
 	p := newProbe(t, stalled, pub)
 	got := make(chan int, 10_000)
 	stop, err := well.Subscribe(t.Context(), p.tile, func(data []byte) { got <- len(data) })

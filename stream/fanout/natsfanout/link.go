@@ -66,8 +66,8 @@ var errNotConnected = errors.New("not connected to a NATS server; trying again")
 // options are those of the connection; closed is closed when no handler will be called again.
 func (f *Fanout) options(closed chan struct{}) []nats.Option {
 	return append([]nats.Option{
-		nats.Timeout(f.cfg.Timeout),
-		nats.FlusherTimeout(f.cfg.Timeout),
+		nats.Timeout(f.cfg.tuning.Timeout),
+		nats.FlusherTimeout(f.cfg.tuning.Timeout),
 		nats.PingInterval(f.cfg.tuning.PingInterval),
 		nats.MaxPingsOutstanding(silentPings),
 		nats.RetryOnFailedConnect(true),
@@ -173,7 +173,7 @@ func (f *Fanout) settle(ctx context.Context) error {
 
 // flush is a round trip to the server.
 func (f *Fanout) flush(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.tuning.Timeout)
 	defer cancel()
 	return f.conn.FlushWithContext(ctx)
 }

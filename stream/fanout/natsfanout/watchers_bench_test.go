@@ -131,7 +131,7 @@ func BenchmarkBrokerNode(b *testing.B) {
 					require.NoError(b, err)
 					defer stop()
 				}
-				pub := open(b, &natsfanout.Config{Timeout: patience}, url)
+				pub := open(b, natsfanout.Config{}.With(natsfanout.Tuning{Timeout: patience}), url)
 				data := make([]byte, size)
 				used := cpu()
 				b.ResetTimer()
@@ -186,7 +186,7 @@ func BenchmarkRelayNode(b *testing.B) {
 						}
 					}
 				}
-				pub := open(b, &natsfanout.Config{Timeout: patience}, url)
+				pub := open(b, natsfanout.Config{}.With(natsfanout.Tuning{Timeout: patience}), url)
 				chain := frames(tile, b.N+1, size)
 				send := func(data []byte) {
 					_, err := pub.Publish(b.Context(), []fanout.Message{{Tile: tile, Data: data}})

@@ -15,7 +15,7 @@ const audienceBatch = 1000
 // Audience implements fanout.Audience: PUBSUB SHARDNUMSUB on each node that serves one of the tiles, all nodes at once.
 // A process counts once for each tile, whatever its subscriptions. The error is a *fence.StoreError.
 func (f *Fanout) Audience(ctx context.Context, tiles []fence.TileID) ([]int, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.tuning.Timeout)
 	defer cancel()
 	byNode := map[*redis.Client][]int{}
 	channels := make([]string, len(tiles))

@@ -31,10 +31,6 @@ type Config struct {
 	// name.
 	World fence.World
 
-	// Timeout bounds one Publish, and with it how long a node that hangs delays the messages of the
-	// others. The context may end it earlier. Default 1 s.
-	Timeout time.Duration
-
 	// Logger receives what an operator must know: connections that were lost, and messages that slow subscribers lost.
 	// Nil means slog.Default().
 	Logger *slog.Logger
@@ -44,6 +40,9 @@ type Config struct {
 
 // tuning are settings that only tests change.
 type tuning struct {
+	// Timeout bounds one Publish, and with it how long a node that hangs delays the messages of the others.
+	Timeout time.Duration
+
 	// PingInterval is how often a subscribing connection is probed; after three intervals without a
 	// sign of life it is replaced.
 	PingInterval time.Duration
@@ -83,7 +82,7 @@ func Options(addrs ...string) *redis.ClusterOptions {
 func (c *Config) withDefaults() (Config, error) {
 	out := setting.Of(c)
 	s := setting.Check{Err: out.World.Validate()}
-	s.Duration("Timeout", &out.Timeout, time.Second)
+	out.tuning.Timeout = cmp.Or(out.tuning.Timeout, time.Second)
 	out.tuning.PingInterval = cmp.Or(out.tuning.PingInterval, time.Second)
 	out.Logger = cmp.Or(out.Logger, slog.Default())
 	return out, s.Err

@@ -134,7 +134,7 @@ func TestHalfOpen(t *testing.T) {
 				ContextTimeoutEnabled: true, ReadTimeout: time.Minute, WriteTimeout: time.Minute, MaxRetries: -1,
 				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}})
 			defer func() { _ = client.Close() }()
-			f := open(t, client, redisfanout.Config{Timeout: timeout}.With(redisfanout.Tuning{PingInterval: ping}))
+			f := open(t, client, redisfanout.Config{}.With(redisfanout.Tuning{Timeout: timeout, PingInterval: ping}))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			stop, err := f.Subscribe(ctx, 7, func([]byte) {})

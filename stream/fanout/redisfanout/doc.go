@@ -13,7 +13,7 @@
 // A call sends one pipeline to each node its messages belong to, all nodes at once, and tries once:
 // trying again is for the caller, which alone knows whether the messages still matter. A call of which part
 // failed returns a *fanout.PublishError, which knows each message's outcome; so one dead node costs the tiles of
-// the others nothing but the wait, which [Config.Timeout] bounds. Within a call the messages of a tile
+// the others nothing but the wait, at most a second. Within a call the messages of a tile
 // arrive in order. After a failure the caller should send a tile's messages again from the first that was
 // not handed over: some may then arrive twice.
 //

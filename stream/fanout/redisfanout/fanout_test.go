@@ -66,7 +66,6 @@ func TestArgumentsOfNew(t *testing.T) {
 		"typed nil":         errOf(redisfanout.New((*redis.ClusterClient)(nil), nil)),
 		"another kind":      errOf(redisfanout.New(ring, nil)),
 		"deadlines ignored": errOf(redisfanout.New(deaf, nil)),
-		"negative timeout":  errOf(redisfanout.New(good, &redisfanout.Config{Timeout: -1})),
 	} {
 		require.ErrorIs(t, err, fence.ErrInvalidArgument, name)
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/stream/fanout"
@@ -119,8 +119,8 @@ func TestBadHintsAreIgnored(t *testing.T) {
 // subscriber and for the publisher, which knows which hints got through; and all come back.
 func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	c := startCluster(t)
-	cfg := redisfanout.Config{Timeout: 500 * time.Millisecond}.With(
-		redisfanout.Tuning{PingInterval: 200 * time.Millisecond})
+	cfg := redisfanout.Config{}.With(
+		redisfanout.Tuning{Timeout: 500 * time.Millisecond, PingInterval: 200 * time.Millisecond})
 	f, pub := open(t, newClient(t, c.stack.FanoutAddrs), cfg), open(t, newClient(t, c.stack.FanoutAddrs), cfg)
 	dead, alive := c.groupsOn(c.slotsOf(1)), c.groupsOn(c.slotsOf(0))
 	require.NotEmpty(t, dead)
@@ -134,7 +134,7 @@ func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	down.awaitTile(t, hung)
 	up.awaitTile(t, well)
 
-	require.NoError(t, c.process(1).Signal(syscall.SIGSTOP))
+	require.NoError(t, c.process(1).Signal(devstack.Pause))
 	err := pub.PublishHints(t.Context(), []fence.TileID{well, hung, well})
 	var partial *fanout.PublishError
 	require.ErrorAs(t, err, &partial)
@@ -146,7 +146,7 @@ func TestHintsTellWhetherTheyArrive(t *testing.T) {
 	up.awaitTile(t, well)
 	waittest.Until(t, func() bool { return slices.Contains(down.history(), false) }, patience, time.Millisecond,
 		"the subscriber is told that hints do not arrive")
-	require.NoError(t, c.process(1).Signal(syscall.SIGCONT))
+	require.NoError(t, c.process(1).Signal(devstack.GoOn))
 	down.awaitUp(t)
 	waittest.Until(t, func() bool {
 		return pub.PublishHints(t.Context(), []fence.TileID{hung}) == nil

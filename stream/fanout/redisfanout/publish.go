@@ -57,7 +57,7 @@ type pipeline struct {
 // post sends n messages, one pipeline a node, all nodes at once, and returns the error of each. A message whose node is
 // not known is not sent.
 func (f *Fanout) post(ctx context.Context, n int, message func(i int) (channel string, data []byte)) []error {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.tuning.Timeout)
 	defer cancel()
 	f.nodes.refresh(ctx)
 	var (

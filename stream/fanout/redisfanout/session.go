@@ -176,7 +176,7 @@ func (s *session) place() time.Duration {
 	}
 	for _, c := range look {
 		// Not under the lock: the first call reads the slot table.
-		ctx, cancel := context.WithTimeout(s.ctx, s.f.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(s.ctx, s.f.cfg.tuning.Timeout)
 		node, err := s.f.nodes.master(ctx, c.name)
 		cancel()
 		s.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -149,8 +148,8 @@ func TestNodeDies(t *testing.T) {
 func TestNodeHangs(t *testing.T) {
 	c := startCluster(t)
 	logger, lost := lostConnections()
-	cfg := redisfanout.Config{Timeout: 200 * time.Millisecond, Logger: logger}.With(
-		redisfanout.Tuning{PingInterval: 100 * time.Millisecond})
+	cfg := redisfanout.Config{Logger: logger}.With(
+		redisfanout.Tuning{Timeout: 200 * time.Millisecond, PingInterval: 100 * time.Millisecond})
 	f := open(t, newClient(t, c.stack.FanoutAddrs), cfg)
 	pub := open(t, newClient(t, c.stack.FanoutAddrs), cfg)
 	first, last := c.slotsOf(1)
@@ -160,7 +159,7 @@ func TestNodeHangs(t *testing.T) {
 	hung.awaitLive()
 	alive.awaitLive()
 
-	require.NoError(t, c.process(1).Signal(syscall.SIGSTOP))
+	require.NoError(t, c.process(1).Signal(devstack.Pause))
 	began := time.Now()
 	sent, err := pub.Publish(t.Context(), []fanout.Message{{Tile: hung.tile, Data: []byte("?")},
 		{Tile: alive.tile, Data: []byte("through")}})
@@ -175,7 +174,7 @@ func TestNodeHangs(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the silent connection was not given up")
 	}
-	require.NoError(t, c.process(1).Signal(syscall.SIGCONT))
+	require.NoError(t, c.process(1).Signal(devstack.GoOn))
 	hung.awaitLive()
 }
 

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // appendEnvelope encodes a snapshot blob: the game's state and, in the part for owners, the remembered actions and what

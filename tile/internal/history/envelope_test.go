@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 func TestEnvelopeGoldenBytes(t *testing.T) {

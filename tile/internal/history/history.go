@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/transfer"
 	"github.com/tilefence/tilefence/stream"
-	"github.com/tilefence/tilefence/tile/internal/transfer"
 )
 
 // Game is the part of tile.Rules that a history needs.

@@ -92,7 +92,7 @@ func BenchmarkTick(b *testing.B) {
 func benchmarkTick(b *testing.B, takes string, average, steady time.Duration) {
 	addrs := stacktest.Redis(b)
 	client := newClient(b, addrs)
-	store, err := redisfence.New(client, &redisfence.Config{AllowNoPersistence: true})
+	store, err := redisfence.New(client, &redisfence.Config{Persistence: redisfence.Volatile})
 	require.NoError(b, err)
 	require.NoError(b, store.Load(b.Context()))
 	s := open(b, addrs)
@@ -103,7 +103,7 @@ func benchmarkTick(b *testing.B, takes string, average, steady time.Duration) {
 	var host *tilehost.Host
 	d, err := plan.NewDesk(s, func(ctx context.Context, in tile.Intent) (tile.Result, error) {
 		return host.Submit(ctx, in)
-	}, &plan.DeskConfig{Logger: noLog})
+	}, noLog)
 	require.NoError(b, err)
 	hooks := d.Hooks(tile.Hooks{Ticked: func(i tile.TickInfo) {
 		now.Load().took.Record(i.Took)
@@ -276,13 +276,13 @@ func onOneNode(b *testing.B) *redisplan.Store {
 func BenchmarkEndToEnd(b *testing.B) {
 	s := onOneNode(b)
 	g := &counted{}
-	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: noLog})
+	d, err := plan.NewDesk(s, g.submit, noLog)
 	require.NoError(b, err)
 	w, err := plan.NewWorker(s, plan.PlannerFunc(func(context.Context, plan.Request) ([]byte, plan.Usage, error) {
 		return nil, plan.Usage{Model: "m"}, nil
 	}), &plan.WorkerConfig{Slots: 2048, Logger: noLog})
 	require.NoError(b, err)
-	biller, err := plan.NewBiller(s, g, &plan.BillerConfig{Batch: 2000, Logger: noLog})
+	biller, err := plan.NewBiller(s, g, noLog)
 	require.NoError(b, err)
 	stop := start(d.Run, w.Run, biller.Run)
 	defer stop()
@@ -345,7 +345,7 @@ func BenchmarkWorkers(b *testing.B) {
 	addrs := stacktest.Redis(b)
 	s := open(b, addrs)
 	g := &counted{}
-	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: noLog})
+	d, err := plan.NewDesk(s, g.submit, noLog)
 	require.NoError(b, err)
 	stop := start(d.Run, func(ctx context.Context) error {
 		g.play(ctx, ctx, d)

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tilefence/tilefence/fence/redisfence"
 	"github.com/tilefence/tilefence/tile/plan"
 	"github.com/tilefence/tilefence/tile/plan/redisplan"
-	"github.com/tilefence/tilefence/tile/plan/standin"
 )
 
 // A process of workers, which drains when it is asked to end. It needs a Redis at this address, so it is only
@@ -31,10 +29,15 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	worker, err := plan.NewWorker(plans, standin.New(&standin.Config{Longest: 5 * time.Second}), nil)
+	worker, err := plan.NewWorker(plans, plan.PlannerFunc(think), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println(worker.Run(ctx))
+}
+
+// think is where the client of a model is called.
+func think(_ context.Context, r plan.Request) ([]byte, plan.Usage, error) {
+	return []byte(r.Words), plan.Usage{Model: "a-model"}, nil
 }

@@ -28,7 +28,11 @@ var library = redislib.New(libraryName, revision, "tilefence_plan_revision_v1", 
 //
 // Errors: a *fence.SettingError or a *fence.FunctionsError names the server that cannot be used, and why; a
 // *fence.StoreError one that could not be asked.
-func (s *Store) Load(ctx context.Context) error { return library.LoadOnAll(ctx, s.own.client, needs) }
+//
+// After a refusal the store calls nothing until a Load has succeeded; its calls end with the refusal.
+func (s *Store) Load(ctx context.Context) error {
+	return s.own.checks.Loaded(library.LoadOnAll(ctx, s.own.client, needs))
+}
 
 // Check implements fence.Checker with what Load checks.
 func (s *Store) Check(ctx context.Context) []error {
@@ -47,21 +51,26 @@ type call struct {
 // do makes calls in one shard, in one pipeline, and loads the library where it is missing. Each has its reply or its
 // error.
 func (s *store) do(ctx context.Context, calls []call) []*redis.Cmd {
-	sent := s.send(ctx, calls)
-	if !redislib.Missing(sent[0].Err()) {
-		return sent
-	}
-	node, err := redislib.Master(ctx, s.client, calls[0].keys[0])
+	err := s.checks.Refused()
 	if err == nil {
-		err = library.LoadOn(ctx, node)
+		sent := s.send(ctx, calls)
+		if !redislib.Missing(sent[0].Err()) {
+			return sent
+		}
+		var node *redis.Client
+		if node, err = redislib.Master(ctx, s.client, calls[0].keys[0]); err == nil {
+			err = library.Restore(ctx, node, needs, &s.checks)
+		}
 	}
 	if err == nil {
 		return s.send(ctx, calls) // none of them has run
 	}
-	for _, cmd := range sent {
-		cmd.SetErr(err)
+	none := make([]*redis.Cmd, len(calls))
+	for i := range none {
+		none[i] = redis.NewCmd(ctx)
+		none[i].SetErr(err)
 	}
-	return sent
+	return none
 }
 
 func (s *store) send(ctx context.Context, calls []call) []*redis.Cmd {

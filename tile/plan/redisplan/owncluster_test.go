@@ -84,9 +84,9 @@ func (g *game) play(ctx, asking context.Context, d *plan.Desk) {
 // start plays the game with a desk, two workers and billing until stop is called.
 func (g *game) start(t *testing.T, s *redisplan.Store) (d *plan.Desk, silence, stop func()) {
 	t.Helper()
-	d, err := plan.NewDesk(s, g.submit, &plan.DeskConfig{Logger: noLog})
+	d, err := plan.NewDesk(s, g.submit, noLog)
 	require.NoError(t, err)
-	b, err := plan.NewBiller(s, g, &plan.BillerConfig{Every: 50 * time.Millisecond, Logger: noLog})
+	b, err := plan.NewBiller(s, g, noLog)
 	require.NoError(t, err)
 	asking, silence := context.WithCancel(t.Context())
 	parts := []func(context.Context) error{d.Run, b.Run, func(ctx context.Context) error {
@@ -180,9 +180,9 @@ func TestFailover(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, masters[0].Signal(syscall.SIGKILL))
 	progress("a master was killed")
-	require.NoError(t, masters[1].Signal(syscall.SIGSTOP))
+	require.NoError(t, masters[1].Signal(devstack.Pause))
 	time.Sleep(5 * time.Second)
-	require.NoError(t, masters[1].Signal(syscall.SIGCONT))
+	require.NoError(t, masters[1].Signal(devstack.GoOn))
 	progress("a master was paused until it was replaced")
 	t.Logf("after %v", time.Since(began).Round(time.Millisecond))
 	waittest.Until(t, func() bool { // while the former masters come back as replicas

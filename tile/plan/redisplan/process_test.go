@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/fence/redisfence"
+	"github.com/tilefence/tilefence/internal/devstack"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
 	"github.com/tilefence/tilefence/internal/plantest"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
@@ -100,7 +101,7 @@ func startWorker(t testing.TB, name, takes string, slots int, addrs []string) *p
 	require.NoError(t, p.cmd.Start())
 	go p.read(out)
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Signal(syscall.SIGCONT)
+		_ = p.cmd.Process.Signal(devstack.GoOn)
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 	})
@@ -196,10 +197,10 @@ func TestWorkerPaused(t *testing.T) {
 	b, p := plantest.NewBench(t, s), startWorker(t, s.Name(), "500ms", 4, addrs)
 	b.Ask(b.Request("deaf"))
 	p.await(t, "began deaf")
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, p.cmd.Process.Signal(devstack.Pause))
 	here(t, s)
 	awaitAnswer(b, "by the other")
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, p.cmd.Process.Signal(devstack.GoOn))
 	p.await(t, "the result of a lost claim was refused")
 	awaitAnswer(b, "by the other")
 	oneEvent(b, 2)

@@ -3,6 +3,7 @@
 
 import { ChaosCard, phase } from "./chaos.js";
 import { Client } from "../relay/client.js";
+import { Crossings } from "../relay/crossings.js";
 import { Fleet, digest } from "./fleet.js";
 import { Clock, Meter } from "./meter.js";
 import { LobbyCard } from "./lobby.js";
@@ -13,7 +14,6 @@ import { Panel } from "./panel.js";
 import { Scene } from "./scene.js";
 import { Ticket } from "./ticket.js";
 import { Viewport } from "./viewport.js";
-import { Departed } from "./wire.js";
 
 const pollEvery = 500; // ms between two looks at the servers' status
 const pollFaults = 200; // the same while something is broken on purpose
@@ -29,22 +29,31 @@ class Page {
     this.meter = new Meter($("strip"));
     this.status = null;
     this.lastEvent = 0;
+    this.joined = new Set(); // tiles that the player's ship goes to, while the page sees what the player sees
+    const joins = (change) => (tile) => queueMicrotask(() => { // not while a tile is folded
+      change(tile);
+      this.watch();
+    });
+    this.crossings = new Crossings({ join: joins((t) => this.joined.add(t)), quit: joins((t) => this.joined.delete(t)) });
     this.views = new Map(world.tiles.map((t) => [t.tile, {
-      id: t.tile, fleet: new Fleet(t.spans), around: t.around, wants: null, owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
+      id: t.tile, fleet: new Fleet(t.spans, t.tile, this.crossings), around: t.around, wants: null, owner: "", ownerEpoch: 0, epoch: 0, seq: 0, tick: 0,
       states: new Map(), proof: "unknown", digest: "", misses: 0, contested: 0, contestedEpoch: 0, toldEpoch: 0, untold: 0,
     }]));
-    for (const v of this.views.values()) v.wants = v.fleet.all; // the areas that are watched
+    for (const v of this.views.values()) {
+      v.wants = v.fleet.all; // the areas that are watched
+      this.crossings.watch(v.id);
+    }
     this.chaos = new ChaosCard();
     this.lobby = new LobbyCard();
     this.ticket = new Ticket();
     this.ownership = new OwnershipTable(world.tickMs);
     const takeOver = (id) => this.takeOver(id);
     this.panel = new Panel(world, { takeOver, highlight: (id) => this.scene.highlight(id) });
-    this.scene = new Scene($("ground"), $("live"), world, {
+    this.scene = new Scene($("ground"), $("live"), world, this.crossings, {
       takeOver, hovered: (tile, x, y, ship) => this.point(tile, x, y, ship),
       follow: (id, ship) => this.viewport.follow(this.views.get(id), ship),
     });
-    this.viewport = new Viewport(() => this.watch());
+    this.viewport = new Viewport(this.views, this.crossings, () => this.watch());
     $("follow").addEventListener("click", () => this.followAnyone());
     this.network = new Worker("/assets/network.js");
     this.network.onmessage = ({ data }) => this.heard(data);
@@ -98,7 +107,10 @@ class Page {
   watch() {
     const { player, areas, only } = this.viewport;
     for (const v of this.views.values()) {
-      const here = v === player?.view, want = only && here ? areas : only ? [] : v.fleet.all;
+      const here = v === player?.view, elsewhere = this.joined.has(v.id) ? v.fleet.all : [];
+      const want = !only ? v.fleet.all : here ? areas : elsewhere;
+      if (want.length === 0) this.crossings.unwatch(v.id);
+      else if (!only || here || !this.joined.has(v.id)) this.crossings.watch(v.id);
       if (String(want) === String(v.wants)) continue;
       v.wants = want;
       v.fleet.keep(want);
@@ -132,7 +144,6 @@ class Page {
     const v = this.views.get(id);
     const events = v.fleet.apply(frame.tick, frame.payload, areas);
     v.tick = Math.max(v.tick, frame.tick);
-    if (events.some((e) => e.kind === Departed && this.viewport.shows(v, e.ship))) this.viewport.seek();
     if (arrived) {
       this.viewport.count(v, frame.payload);
       this.meter.frame(arrived + this.clock.ahead - frame.at, id);
@@ -146,7 +157,7 @@ class Page {
     const v = this.views.get(id);
     Object.assign(v, { epoch: position.epoch, seq: position.seq });
     if (v.fleet.whole) v.states.set(position.seq, v.fleet.encode()); // the owner's digest is of the whole tile
-    this.viewport.look(this.views.values());
+    this.viewport.look();
     if (v.states.size > remembered) v.states.delete(v.states.keys().next().value);
     this.scene.at(id, v.epoch, v.seq, v.tick);
     if (before.epoch === 0) this.panel.began(id, position.epoch);

@@ -1,7 +1,7 @@
 // What lights up and is gone: shots, hits, explosions, warps. Effects are drawn in screen coordinates from
 // places in the plane, and drop out of the list when their time is over.
 
-const fire = [255, 206, 122], ember = [255, 110, 74], shieldBlue = [126, 211, 255], violet = [190, 160, 255];
+const fire = [255, 206, 122], ember = [255, 110, 74], shieldBlue = [126, 211, 255], violet = [190, 160, 255], wake = [116, 240, 214];
 const rgba = (c, a) => `rgba(${c[0]},${c[1]},${c[2]},${a})`;
 const afterglow = 260; // ms a shot is seen after it has landed
 const most = 600; // effects at once; a page in the background must not collect them
@@ -83,6 +83,36 @@ export class Effects {
     const here = (ctx, camera, t) => this.#ring(ctx, camera, to, violet, 30 + 120 * t, 0.9 * (1 - t), 16 * (1 - t));
     if (from) this.#add(start, 420, away);
     this.#add(start + (from ? 140 : 0), 560, here);
+  }
+
+  /** A ship has crossed a border: its way, and a mark on the border, for some seconds. */
+  crossing(start, from, to) {
+    const middle = [(from[0] + to[0]) / 2, (from[1] + to[1]) / 2];
+    this.#add(start, 5000, (ctx, camera, t) => {
+      const [ax, ay] = camera.toScreen(...from), [bx, by] = camera.toScreen(...to), [mx, my] = camera.toScreen(...middle);
+      ctx.strokeStyle = rgba(wake, 0.9 * (1 - t));
+      ctx.lineWidth = 2.5;
+      ctx.setLineDash([7, 5]);
+      ctx.beginPath();
+      ctx.moveTo(ax, ay);
+      ctx.lineTo(bx, by);
+      ctx.stroke();
+      ctx.setLineDash([]);
+      ctx.save();
+      ctx.translate(mx, my);
+      ctx.rotate(Math.atan2(by - ay, bx - ax));
+      ctx.fillStyle = rgba(wake, 0.95 * (1 - t));
+      const r = Math.max(7, 26 * camera.scale);
+      for (const x of [-0.2, 0.8]) { // two arrow heads, the way that it went
+        ctx.beginPath();
+        ctx.moveTo(r * x + r, 0);
+        ctx.lineTo(r * x - r * 0.6, r * 0.8);
+        ctx.lineTo(r * x - r * 0.1, 0);
+        ctx.lineTo(r * x - r * 0.6, -r * 0.8);
+        ctx.fill();
+      }
+      ctx.restore();
+    });
   }
 
   #ring(ctx, camera, [x, y], colour, radius, alpha, width) {

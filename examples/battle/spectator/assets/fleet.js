@@ -1,15 +1,20 @@
 // One tile's ships as this page has folded them: the same fold as game.View, in the browser.
 
 import { events } from "../relay/client.js";
-import { decodeEvent, decodeGame, encodeGame, WireError } from "./wire.js";
+import { decodeEvent, decodeGame, encodeGame, shipName, WireError } from "./wire.js";
 import { Spawned, Moved, Fired, Shielded, Warped, Returned, Left, Entered, Scored, Paced, Departed, Sunk } from "./wire.js";
 
 /** The ships of an area by their numbers, with the owners of those that have spawned, and have sunk, there. */
 const shipsOf = (ships = [], born = [], sunk = []) => Object.assign(new Map(ships.map((s) => [s.id, s])), { born, sunk });
 
 export class Fleet {
-  /** spans has the first cell of each area, from area 1, and in the end the number of cells. */
-  constructor(spans) {
+  /**
+   * spans has the first cell of each area, from area 1, and in the end the number of cells. crossings take note of the
+   * ships that come to the tile of that ID, and leave it.
+   */
+  constructor(spans, id = "", crossings = null) {
+    this.id = id;
+    this.crossings = crossings;
     this.all = spans.slice(1).map((_, i) => i + 1); // the tile's areas
     this.areaOf = new Uint8Array(spans.at(-1));
     for (const area of this.all) this.areaOf.fill(area, spans[area - 1], spans[area]);
@@ -19,10 +24,20 @@ export class Fleet {
   }
 
   /** Starts over from a snapshot, and holds some areas, or all. Throws, changing nothing, if unreadable. */
-  restore(blob, areas = this.all) { this.#take(blob, areas, new Map()); }
+  restore(blob, areas = this.all) {
+    this.#take(blob, areas, new Map());
+    const names = new Set(this.ships.map((s) => s.name));
+    this.crossings?.restore(this.id, (name) => names.has(name));
+    this.#note();
+  }
 
   /** Adds areas to those that are held, as a snapshot has them. Throws, changing nothing, if unreadable. */
-  open(blob, areas) { this.#take(blob, areas, this.areas); }
+  open(blob, areas) {
+    this.#take(blob, areas, this.areas);
+    this.#note();
+  }
+
+  #note() { for (const s of this.ships) this.crossings?.enter(this.id, s.name, s.hop, s); }
 
   /** Forgets all areas but these. */
   keep(areas) {
@@ -33,8 +48,8 @@ export class Fleet {
   #take(blob, areas, held) {
     held = new Map(held);
     for (const area of areas) held.set(area, shipsOf());
-    for (const [area, ships, born, sunk] of decodeGame(blob)) {
-      if (!areas.includes(area)) continue;
+    for (const [area, ships, born, sunk] of decodeGame(blob, areas)) {
+      for (const s of ships) s.name = shipName(s, this.id);
       if (ships.some((s) => this.areaOf[s.cell] !== area)) throw new WireError("a ship in another area");
       held.set(area, shipsOf(ships, born, sunk));
     }
@@ -86,6 +101,7 @@ export class Fleet {
     if (e.kind === Spawned || e.kind === Entered) return this.#enter(ships, e);
     if (e.kind === Sunk) {
       ships.sunk.push(e.owner);
+      this.crossings?.end(shipName(e, this.id), e.hop);
       return { kind: Sunk };
     }
     const id = e.kind === Fired ? e.target : e.ship, ship = ships.get(id);
@@ -106,7 +122,10 @@ export class Fleet {
       case Fired:
         this.#hit(tick, ship, e);
         return { ...e, ship: this.find(e.ship), target: ship };
-      case Left: case Departed:
+      case Departed:
+        this.crossings?.leave(this.id, ship.name, ship.hop, e.to);
+        // falls through
+      case Left:
         ships.delete(id);
         this.taken.delete(ship.cell);
         break;
@@ -124,8 +143,10 @@ export class Fleet {
   #enter(ships, e) {
     if (ships.has(e.ship) || e.hull === 0) throw new WireError("a ship is here already, or comes destroyed");
     this.#free(e.cell);
-    const ship = { id: e.ship, cell: e.cell, hull: e.hull, shield: e.shield, score: e.score, back: 0, owner: e.owner };
+    const ship = { id: e.ship, cell: e.cell, hull: e.hull, shield: e.shield, score: e.score, back: 0, hop: e.hop, home: e.home, owner: e.owner };
+    ship.name = shipName(ship, this.id);
     ships.set(ship.id, ship);
+    this.crossings?.enter(this.id, ship.name, ship.hop, ship);
     this.taken.set(e.cell, ship);
     if (e.kind === Spawned) ships.born.push(e.owner);
     return { ...e, ship };

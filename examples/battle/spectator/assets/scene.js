@@ -16,13 +16,14 @@ const calmly = matchMedia("(prefers-reduced-motion: reduce)");
 export class Scene {
   /** takeOver(tile) is called for a click on a tile, follow(tile, ship) for one on a ship; hovered(tile or null, x, y,
    *  ship or null) when the pointer moves. */
-  constructor(groundCanvas, liveCanvas, world, { takeOver, follow, hovered }) {
+  constructor(groundCanvas, liveCanvas, world, crossings, { takeOver, follow, hovered }) {
     this.world = world;
+    this.ships = crossings; // of which each is drawn once
     this.layers = [groundCanvas, liveCanvas];
     this.ctx = liveCanvas.getContext("2d");
     this.groundCtx = groundCanvas.getContext("2d", { alpha: true });
     this.effects = new Effects();
-    this.away = new Map(); // by owner, ships that have left a tile: its id, and where they were
+    this.flights = new Map(); // by name, the sprites of ships that have left a tile: its id, and where they were
     this.crossings = 0; // of ships from tile to tile
     this.tiles = new Map(world.tiles.map((t) => [t.tile, this.#tile(t)]));
     this.mesh = document.createElement("canvas"); // the cells, drawn once a view
@@ -74,21 +75,42 @@ export class Scene {
     const t = this.tiles.get(id), now = performance.now();
     t.pulse = now;
     t.sprites.pace(fleet.pace);
+    for (const e of events) if (e.kind === Departed) this.#leave(t, e, now);
     if (document.hidden) t.sprites.reset(fleet.ships);
     else t.sprites.react(events, now, calmly.matches);
-    for (const e of events) this.#cross(t, e, now);
+    for (const e of events) if (e.kind === Entered) this.#enter(t, e, now);
     this.wake();
   }
 
-  /** A ship sails from where it left one tile to where it enters another. */
-  #cross(t, e, now) {
-    if (e.kind === Departed) this.away.set(String(e.ship.owner), { id: t.id, at: t.sprites.place(e.ship) });
-    const from = e.kind === Entered && this.away.get(String(e.ship.owner));
-    if (!from) return;
-    this.away.delete(String(e.ship.owner));
+  /** A ship leaves for another tile. The new tile's word may have been here first. */
+  #leave(t, e, now) {
+    const at = t.sprites.place(e.ship), seen = this.ships.get(e.ship.name), to = this.tiles.get(e.to);
+    if (seen && seen.tile !== t.id) return this.#crossed(seen, at, now);
+    if (to) this.flights.set(e.ship.name, { id: t.id, at, sprite: t.sprites.leave(e.ship, [to.x, to.y], now), by: t.sprites });
+  }
+
+  /** A ship has entered a tile, from the place where it left another. */
+  #enter(t, e, now) {
+    const from = this.flights.get(e.ship.name);
+    if (!from || this.ships.get(e.ship.name)?.tile !== t.id) return;
+    this.flights.delete(e.ship.name);
     if (from.id === t.id) return; // it has come back
-    this.crossings++;
     if (!document.hidden && !calmly.matches) t.sprites.sail(e.ship, from.at, now);
+    this.#crossed({ tile: t.id, value: e.ship }, from.at, now);
+  }
+
+  #crossed({ tile, value }, from, now) {
+    this.crossings++;
+    if (!document.hidden) this.effects.crossing(now, from, this.tiles.get(tile).sprites.place(value));
+  }
+
+  /** Draws the ships between two tiles. */
+  #drawFlights(ctx, now) {
+    for (const [name, { sprite, by }] of this.flights) {
+      if (this.ships.get(name)?.to) by.draw(ctx, this.camera, now, () => true, [sprite]);
+      else this.flights.delete(name);
+    }
+    return this.flights.size > 0;
   }
 
   at(id, epoch, seq, tick) {
@@ -223,9 +245,13 @@ export class Scene {
     for (const t of tiles) busy = this.#drawHarm(ctx, t, now) || busy;
     ctx.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     for (const t of tiles) {
-      t.sprites.draw(ctx, this.camera, now, this.world.pitch);
+      t.sprites.draw(ctx, this.camera, now, ({ name }) => {
+        const seen = this.ships.get(name);
+        return seen !== undefined && !seen.to && seen.tile === t.id;
+      });
       busy = t.sprites.moving(now) || busy;
     }
+    busy = this.#drawFlights(ctx, now) || busy;
     this.effects.draw(ctx, this.camera, now);
     for (const t of tiles) busy = this.#drawLabel(ctx, t, now) || busy;
     return busy;

@@ -58,7 +58,6 @@ export class Sprites {
         return;
       }
       if (e.kind === Departed) { // for another tile
-        this.effects.warp(now, null, this.#centre(e.ship.cell));
         this.all.delete(e.ship.id);
         return;
       }
@@ -97,6 +96,14 @@ export class Sprites {
     sprite.start = now;
     const dx = sprite.to[0] - sprite.from[0], dy = sprite.to[1] - sprite.from[1];
     if (dx || dy) sprite.angle = Math.atan2(dy, dx);
+  }
+
+  /** A ship leaves for a place in another tile, as far as the border: its sprite on the way. */
+  leave(ship, [x, y], now) {
+    const sprite = this.all.get(ship.id) ?? this.#put(ship), from = this.#centre(ship.cell);
+    const dx = x - from[0], dy = y - from[1], d = Math.hypot(dx, dy) || 1;
+    const to = [from[0] + (dx / d) * this.pitch * 0.6, from[1] + (dy / d) * this.pitch * 0.6];
+    return { ...sprite, from, to, start: now, angle: Math.atan2(dy, dx) };
   }
 
   /** A ship that has come into sight sails from a place, in another tile. */
@@ -146,12 +153,13 @@ export class Sprites {
     return false;
   }
 
-  draw(ctx, camera, now, pitch) {
-    const size = Math.min(24, Math.max(3.6, pitch * camera.scale * 0.46));
+  /** Draws all sprites of ships for which shown says so. */
+  draw(ctx, camera, now, shown, all = this.all.values()) {
+    const size = Math.min(24, Math.max(3.6, this.pitch * camera.scale * 0.46));
     const [l, t] = camera.toWorld(-20, -20), [r, b] = camera.toWorld(camera.width + 20, camera.height + 20);
-    for (const s of this.all.values()) {
+    for (const s of all) {
       const [x, y] = this.at(s, now);
-      if (x < l || x > r || y < t || y > b) continue;
+      if (!shown(s.ship) || x < l || x > r || y < t || y > b) continue;
       const [sx, sy] = camera.toScreen(x, y);
       if (s.gone <= now) this.#wreck(ctx, sx, sy, size);
       else this.#ship(ctx, camera, s, sx, sy, size, now);

@@ -9,13 +9,14 @@ const remembered = 40; // ticks that the means look back
 const budget = 600; // bytes a client and tick
 
 export class Viewport {
-  /** changed() is called after each change of what is watched or shown. */
-  constructor(changed) {
+  /** changed() is called after each change of what is watched or shown. crossings say where the player's ship is. */
+  constructor(views, crossings, changed) {
+    this.views = views;
+    this.crossings = crossings;
     this.changed = changed;
-    this.player = null; // { view, id, name }
+    this.player = null; // { view, id, name, shown }
     this.areas = []; // that the player watches, its own area first
     this.only = false; // the page sees what the player sees
-    this.away = false; // the player's ship has left its tile: the page looks for it in all of them
     this.ticks = []; // { seen, whole } in bytes; whole is null in the player's view
     this.whole = 0; // the mean of the tile, as long as the page saw all of it
     $("player-only").addEventListener("click", () => this.see(!this.only));
@@ -26,8 +27,8 @@ export class Viewport {
   follow(view, ship) {
     const only = this.only;
     if (only) this.see(false);
-    this.player = view && { view, id: ship.id, name: text.decode(ship.owner) };
-    this.away = false;
+    this.player = view && { view, id: ship.id, name: ship.name, shown: text.decode(ship.owner) };
+    this.crossings.follow(this.player?.name ?? "");
     this.areas = [];
     this.ticks = [];
     this.whole = 0;
@@ -42,26 +43,15 @@ export class Viewport {
     this.show();
   }
 
-  /** Whether a ship of a tile is the player's. */
-  shows(view, ship) { return view === this.player?.view && ship.id === this.player.id; }
-
-  /** The player's ship has left its tile. */
-  seek() {
-    if (this.only) this.see(false);
-    this.away = true;
-  }
-
-  /** Finds the player's ship in one of the tiles, and with it the areas that are watched. */
-  look(views = []) {
-    for (const view of this.away ? views : []) {
-      const ship = view.fleet.ships.find((s) => text.decode(s.owner) === this.player.name);
-      if (ship) return void this.follow(view, ship);
-    }
-    const { player } = this, ship = player?.view.fleet.find(player.id);
-    if (!ship) return;
-    const { areaOf } = player.view.fleet, own = areaOf[ship.cell];
-    if (own === this.areas[0]) return;
-    this.areas = [own, ...player.view.around[own - 1]];
+  /** Looks where the player's ship is, and with it the areas that are watched. */
+  look() {
+    const { player } = this, seen = player && this.crossings.get(player.name);
+    if (!seen || seen.to || !seen.value) return;
+    const view = this.views.get(seen.tile), own = view.fleet.areaOf[seen.value.cell];
+    if (view === player.view && own === this.areas[0]) return;
+    if (view !== player.view) this.ticks = [];
+    Object.assign(player, { view, id: seen.value.id });
+    this.areas = [own, ...view.around[own - 1]];
     this.changed();
   }
 
@@ -82,7 +72,7 @@ export class Viewport {
     const seen = mean(this.ticks.map((t) => t.seen)), whole = mean(this.ticks.map((t) => t.whole).filter((v) => v !== null));
     if (!this.only) this.whole = whole;
     const top = Math.max(budget, this.whole, seen);
-    $("player-name").textContent = player.name;
+    $("player-name").textContent = player.shown;
     $("player-areas").textContent = `${this.areas.length} of ${player.view.fleet.all.length} areas`;
     for (const [name, value] of [["seen", seen], ["whole", this.whole], ["budget", budget]]) {
       $(`player-${name}`).textContent = String(Math.round(value));

@@ -5,7 +5,7 @@ import { Reader, WireError, parts } from "../relay/messages.js";
 
 export { WireError };
 
-const limits = { owner: 64, number: 2 ** 32 - 1 };
+const limits = { owner: 47, number: 2 ** 32 - 1 };
 const maxNumber = Number.MAX_SAFE_INTEGER;
 
 /** How many bytes of a batch's payload each area takes, as [area, bytes]. */
@@ -21,7 +21,7 @@ export function decodeEvent(bytes) {
   const e = { kind: r.u8(), ship: r.varint(limits.number) };
   switch (e.kind) {
     case Spawned: case Entered:
-      e.cell = r.u16(); e.hull = r.u8(); e.shield = r.u8(); e.score = r.varint(limits.number); e.owner = ownerName(r);
+      e.cell = r.u16(); e.hull = r.u8(); e.shield = r.u8(); e.score = r.varint(limits.number); Object.assign(e, name(r));
       break;
     case Moved: case Warped:
       e.cell = r.u16();
@@ -39,10 +39,10 @@ export function decodeEvent(bytes) {
       e.area = r.u8();
       break;
     case Departed:
-      e.area = r.u8(); e.to = Array.from(r.take(8), (b) => b.toString(16).padStart(2, "0")).join("").replace(/^0+/, "");
+      e.area = r.u8(); e.to = tileID(r);
       break;
     case Sunk:
-      e.area = r.u8(); e.owner = ownerName(r);
+      e.area = r.u8(); Object.assign(e, name(r));
       if (e.ship !== 0) r.fail("what has sunk has a number");
       break;
     case Paced:
@@ -64,6 +64,19 @@ function ownerName(r) {
   return r.take(n).slice();
 }
 
+function tileID(r) { return Array.from(r.take(8), (b) => b.toString(16).padStart(2, "0")).join("").replace(/^0+/, ""); }
+
+// What a ship is called in the world, and how often it has left a tile. One that has left none is at home.
+function name(r) {
+  const hop = r.varint(limits.number);
+  return { hop, home: hop > 0 ? tileID(r) : "", owner: ownerName(r) };
+}
+
+const text = new TextDecoder();
+
+/** game.Ship.Name of a ship in a tile. */
+export const shipName = (ship, tile) => `${text.decode(ship.owner)}@${ship.home || tile}`;
+
 // A list of names, with its length before it.
 function owners(r) {
   const names = [];
@@ -71,16 +84,17 @@ function owners(r) {
   return names;
 }
 
-/** The ships of a game snapshot (game.Rules.Snapshot) as [area, ships, born, sunk], each area's ships in the order of
+/** The ships of some areas of a game snapshot (game.Rules.Snapshot) as [area, ships, born, sunk], each area's ships in the order of
  *  their numbers; born and sunk are owners. */
-export function* decodeGame(bytes) {
+export function* decodeGame(bytes, areas) {
   for (const [area, r] of parts(bytes, "game snapshot")) {
-    if (r.u8() !== 3) r.fail("unknown version");
+    if (!areas.includes(area)) continue; // the last part is of fleets
+    if (r.u8() !== 4) r.fail("unknown version");
     const born = owners(r), sunk = owners(r), ships = [];
     for (let last = 0; r.left;) {
       const ship = {
         id: r.varint(limits.number), cell: r.u16(), hull: r.u8(), shield: r.u8(), score: r.varint(limits.number),
-        back: r.varint(maxNumber), owner: ownerName(r),
+        back: r.varint(maxNumber), ...name(r),
       };
       if (ship.id <= last || (ship.hull > 0) === (ship.back > 0)) r.fail(`ship ${ship.id} cannot be`);
       last = ship.id;
@@ -95,7 +109,7 @@ export function encodeGame(areas) {
   const out = [];
   for (const [area, ships, born, sunk] of areas) {
     if (ships.length + born.length + sunk.length === 0) continue;
-    const part = [3];
+    const part = [4];
     for (const names of [born, sunk]) {
       varint(part, names.length);
       for (const name of names) part.push(name.length, ...name);
@@ -105,6 +119,8 @@ export function encodeGame(areas) {
       part.push(s.cell >> 8, s.cell & 255, s.hull, s.shield);
       varint(part, s.score);
       varint(part, s.back);
+      varint(part, s.hop);
+      if (s.hop > 0) for (const pair of s.home.padStart(16, "0").match(/../g)) part.push(parseInt(pair, 16));
       part.push(s.owner.length, ...s.owner);
     }
     out.push(area);

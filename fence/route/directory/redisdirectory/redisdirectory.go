@@ -4,13 +4,17 @@
 //	d, err := directory.New(redisdirectory.New(client, fence.World{}), nil)
 //
 // A player's record is one hash, see docs/wire.md. Players are divided into 64 groups, and the records of a group are
-// in one slot; so the leases of many players are renewed by one script for each group. Leases are judged by the clock
-// of the node that has the record. Any Redis will do; the fan-out cluster is at hand, and forgets places when it is
-// restarted without a file: they are known again when the players act. A user needs evalsha, eval, time, hget, hgetall,
-// hset, hdel and pexpire on the records, and spublish and ssubscribe on the channels, see deploy/acl.
+// in one slot; so the leases of many players are renewed by one script for each group. Look-ups of single players share
+// pipelines: while one is under way to a server, those that come meanwhile gather for the next, of up to 128, in the
+// order in which they came. At most 4,096 wait for each server; what finds no room is a directory.ErrOverloaded. Leases
+// are judged by the clock of the node that has the record. Any Redis will do; the fan-out cluster is at hand, and
+// forgets places when it is restarted without a file: they are known again when the players act. A user needs evalsha,
+// eval, time, hget, hgetall, hset, hdel and pexpire on the records, and spublish and ssubscribe on the channels, see
+// deploy/acl.
 package redisdirectory
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -27,6 +31,8 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/route/directory"
+	"github.com/tilefence/tilefence/internal/directorystore"
+	"github.com/tilefence/tilefence/internal/groupcommit"
 	"github.com/tilefence/tilefence/internal/redislib"
 )
 
@@ -39,57 +45,64 @@ var placeSource string
 var recordScript, placeScript = redis.NewScript(recordSource), redis.NewScript(placeSource)
 
 const (
-	// Groups is how many groups players are divided into.
-	Groups = 64
+	// groups is how many groups players are divided into.
+	groups = 64
 
 	mostKeys = 128         // of one script: it holds up the node for less than a millisecond
 	atOnce   = 16          // scripts of one call
 	silence  = time.Second // after which a subscription is pinged
 )
 
-// Store implements directory.Store on Redis.
-type Store struct {
+// store implements directory.Store.
+type store struct {
 	client redis.UniversalClient
 	world  fence.World
+	looks  redislib.PerServer[groupcommit.Queue[*look]]
 }
 
 var (
-	_ directory.Store   = (*Store)(nil)
-	_ fence.WorldKeeper = (*Store)(nil)
+	_ directorystore.Store = (*store)(nil)
+	_ fence.WorldKeeper    = (*store)(nil)
 )
 
 // New returns the directory on client, of a world; the zero World is the one without a name. It does no I/O; a name
-// that is none makes every call fail with a *fence.ArgumentError. The client must obey deadlines
-// (ContextTimeoutEnabled, see redisfanout.Options).
-func New(client redis.UniversalClient, w fence.World) *Store { return &Store{client, w} }
+// that is none makes every call fail with a *fence.ArgumentError, and so does a client that is neither a
+// *redis.ClusterClient nor a *redis.Client. The client must obey deadlines (ContextTimeoutEnabled, see
+// redisfanout.Options).
+func New(client redis.UniversalClient, w fence.World) directory.Store {
+	return &store{client: client, world: w}
+}
+
+// usable refuses what New was given.
+func (s *store) usable() error { return cmp.Or(s.world.Validate(), redislib.Usable(s.client)) }
 
 // EnterWorld implements fence.WorldKeeper. The ID is in the key fence.WorldRecord, behind the name.
-func (s *Store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
+func (s *store) EnterWorld(ctx context.Context, w fence.World) (fence.World, error) {
 	return redislib.EnterWorld(ctx, s.client, s.world, w)
 }
 
-// Key is the key of a player's record in the world without a name; fence.World.Key makes those of others of it. It is
-// part of the wire contract (docs/wire.md).
-func Key(actor string) string {
+// recordKey is the key of a player's record in the world without a name; fence.World.Key makes those of others of it.
+// It is part of the wire contract (docs/wire.md).
+func recordKey(actor string) string {
 	return "{tilefence:players:" + strconv.FormatUint(uint64(group(actor)), 10) + "}:" + actor
 }
 
-// Channel is the channel on which a process is posted messages, likewise.
-func Channel(holder string) string { return "{tilefence:inbox:" + holder + "}" }
+// channelOf is the channel on which a process is posted messages, likewise.
+func channelOf(holder string) string { return "{tilefence:inbox:" + holder + "}" }
 
 func group(actor string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(actor))
-	return h.Sum32() % Groups
+	return h.Sum32() % groups
 }
 
 // grouped calls f for places in a list of actors: those of one group, in order, a few at a time. Groups that fail,
 // since their master does not answer, do not keep those of the others.
-func (s *Store) grouped(op string, n int, actor func(i int) string, f func(keys []string, places []int) error) error {
-	if err := s.world.Validate(); err != nil {
+func (s *store) grouped(op string, n int, actor func(i int) string, f func(keys []string, places []int) error) error {
+	if err := s.usable(); err != nil {
 		return err
 	}
-	var of [Groups][]int
+	var of [groups][]int
 	for i := range n {
 		g := group(actor(i))
 		of[g] = append(of[g], i)
@@ -104,7 +117,7 @@ func (s *Store) grouped(op string, n int, actor func(i int) string, f func(keys 
 			for some := range slices.Chunk(all, mostKeys) {
 				keys := make([]string, len(some))
 				for k, i := range some {
-					keys[k] = s.world.Key(Key(actor(i)))
+					keys[k] = s.world.Key(recordKey(actor(i)))
 				}
 				if err := f(keys, some); err != nil && !errors.Is(err, redis.Nil) {
 					return failed(op, err)
@@ -117,25 +130,44 @@ func (s *Store) grouped(op string, n int, actor func(i int) string, f func(keys 
 }
 
 // run does something to the records of actors.
-func (s *Store) run(ctx context.Context, op, holder string, actors ...string) ([]directory.Record, error) {
-	records := make([]directory.Record, len(actors))
+func (s *store) run(ctx context.Context, op, holder string, actors ...string) ([]directorystore.Record, error) {
+	records := make([]directorystore.Record, len(actors))
 	actor := func(i int) string { return actors[i] }
 	err := s.grouped(op, len(actors), actor, func(keys []string, places []int) error {
-		reply, err := recordScript.Run(ctx, s.client, keys, op, directory.TTL.Milliseconds(),
-			directory.Keep.Milliseconds(), holder).Slice()
-		if err == nil && len(reply) != len(keys) {
-			err = fmt.Errorf("unexpected answer %q", reply)
-		}
-		for k := 0; err == nil && k < len(keys); k++ {
-			records[places[k]], err = decode(reply[k])
+		found, err := decodeAll(recordScript.Run(ctx, s.client, keys, recordArgs(op, holder)...), len(keys))
+		for k := range found {
+			records[places[k]] = found[k]
 		}
 		return err
 	})
 	return records, err
 }
 
-// decode reads what the script returns.
-func decode(reply any) (r directory.Record, err error) {
+// recordArgs are the arguments of record.lua.
+func recordArgs(op, holder string) []any {
+	return []any{op, directorystore.TTL.Milliseconds(), directorystore.Keep.Milliseconds(), holder}
+}
+
+// decodeAll reads what record.lua returns for so many keys.
+func decodeAll(cmd *redis.Cmd, keys int) ([]directorystore.Record, error) {
+	reply, err := cmd.Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) != keys {
+		return nil, fmt.Errorf("unexpected answer %q", reply)
+	}
+	records := make([]directorystore.Record, keys)
+	for k := range reply {
+		if records[k], err = decode(reply[k]); err != nil {
+			return records[:k], err
+		}
+	}
+	return records, nil
+}
+
+// decode reads what the script returns for one key.
+func decode(reply any) (r directorystore.Record, err error) {
 	fields, _ := reply.([]any)
 	if len(fields) < 2 {
 		return r, fmt.Errorf("unexpected answer %q", reply)
@@ -154,7 +186,7 @@ func decode(reply any) (r directory.Record, err error) {
 }
 
 // decodePlace reads what place.lua writes.
-func decodePlace(text string) (p directory.Place) {
+func decodePlace(text string) (p directorystore.Place) {
 	part := strings.Fields(text)
 	if len(part) != 4 {
 		return p
@@ -166,37 +198,32 @@ func decodePlace(text string) (p directory.Place) {
 	if errors.Join(err1, err2, err3, err4) != nil {
 		return p
 	}
-	return directory.Place{Tile: fence.TileID(tile), At: time.UnixMilli(at),
+	return directorystore.Place{Tile: fence.TileID(tile), At: time.UnixMilli(at),
 		Came: fence.Position{Epoch: fence.Epoch(epoch), Seq: fence.Seq(seq)}}
 }
 
-// Look implements directory.Store.
-func (s *Store) Look(ctx context.Context, actors ...string) ([]directory.Record, error) {
-	return s.run(ctx, "look", "", actors...)
-}
-
 // Renew implements directory.Store.
-func (s *Store) Renew(ctx context.Context, holder string, actors ...string) ([]directory.Record, error) {
+func (s *store) Renew(ctx context.Context, holder string, actors ...string) ([]directorystore.Record, error) {
 	return s.run(ctx, "renew", holder, actors...)
 }
 
 // Leave implements directory.Store.
-func (s *Store) Leave(ctx context.Context, holder string, actors ...string) error {
+func (s *store) Leave(ctx context.Context, holder string, actors ...string) error {
 	_, err := s.run(ctx, "leave", holder, actors...)
 	return err
 }
 
 // End implements directory.Store.
-func (s *Store) End(ctx context.Context, actor string) (directory.Record, error) {
+func (s *store) End(ctx context.Context, actor string) (directorystore.Record, error) {
 	r, err := s.run(ctx, "end", "", actor)
 	return r[0], err
 }
 
 // Place implements directory.Store.
-func (s *Store) Place(ctx context.Context, moves ...directory.Move) error {
+func (s *store) Place(ctx context.Context, moves ...directorystore.Move) error {
 	actor := func(i int) string { return moves[i].Actor }
 	return s.grouped("place", len(moves), actor, func(keys []string, places []int) error {
-		args := []any{directory.Slack.Milliseconds(), directory.Keep.Milliseconds()}
+		args := []any{directorystore.Slack.Milliseconds(), directorystore.Keep.Milliseconds()}
 		for _, i := range places {
 			m := &moves[i]
 			args = append(args, m.To.String(), uint64(m.Came.Epoch), uint64(m.Came.Seq), m.From.String(),
@@ -207,11 +234,11 @@ func (s *Store) Place(ctx context.Context, moves ...directory.Move) error {
 }
 
 // Post implements directory.Store.
-func (s *Store) Post(ctx context.Context, holder string, message []byte) (bool, error) {
-	if err := s.world.Validate(); err != nil {
+func (s *store) Post(ctx context.Context, holder string, message []byte) (bool, error) {
+	if err := s.usable(); err != nil {
 		return false, err
 	}
-	n, err := s.client.SPublish(ctx, s.world.Key(Channel(holder)), message).Result()
+	n, err := s.client.SPublish(ctx, s.world.Key(channelOf(holder)), message).Result()
 	if err != nil {
 		return false, failed("post", err)
 	}
@@ -219,11 +246,11 @@ func (s *Store) Post(ctx context.Context, holder string, message []byte) (bool, 
 }
 
 // Listen implements directory.Store. It has a connection of its own.
-func (s *Store) Listen(ctx context.Context, holder string, ready func(), heard func([]byte)) error {
-	if err := s.world.Validate(); err != nil {
+func (s *store) Listen(ctx context.Context, holder string, ready func(), heard func([]byte)) error {
+	if err := s.usable(); err != nil {
 		return err
 	}
-	sub := s.client.SSubscribe(ctx, s.world.Key(Channel(holder)))
+	sub := s.client.SSubscribe(ctx, s.world.Key(channelOf(holder)))
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { _ = sub.Close() })() // or it would wait for the next message
 	pinged := false
@@ -253,5 +280,12 @@ func (s *Store) Listen(ctx context.Context, holder string, ready func(), heard f
 }
 
 func failed(op string, err error) error {
-	return &fence.StoreError{Op: op, Outcome: fence.ErrUnknownOutcome, Err: err}
+	outcome := fence.ErrUnknownOutcome
+	if unsent, ok := errors.AsType[*groupcommit.NotSentError](err); ok {
+		outcome, err = fence.ErrNotApplied, unsent.Err
+	}
+	if errors.Is(err, groupcommit.ErrFull) {
+		err = directory.ErrOverloaded
+	}
+	return &fence.StoreError{Op: op, Outcome: outcome, Err: err}
 }

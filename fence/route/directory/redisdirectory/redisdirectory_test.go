@@ -16,6 +16,7 @@ import (
 	"github.com/tilefence/tilefence/fence/route/directory"
 	"github.com/tilefence/tilefence/fence/route/directory/redisdirectory"
 	"github.com/tilefence/tilefence/internal/devstack/stacktest"
+	"github.com/tilefence/tilefence/internal/directorystore"
 	"github.com/tilefence/tilefence/internal/directorytest"
 	"github.com/tilefence/tilefence/stream/fanout/redisfanout"
 )
@@ -69,7 +70,7 @@ func TestOneServer(t *testing.T) {
 		require.NoError(t, write())
 		left, err := cluster.PTTL(t.Context(), redisdirectory.Key(actor)).Result()
 		require.NoError(t, err)
-		require.InDelta(t, directory.Keep, left, float64(time.Minute))
+		require.InDelta(t, directorystore.Keep, left, float64(time.Minute))
 	}
 }
 
@@ -87,7 +88,7 @@ func TestStoreAway(t *testing.T) {
 func TestWorld(t *testing.T) {
 	client := newClient(t, stacktest.Fanout(t))
 	fencetest.RunWorld(t, false, func(_ *testing.T, w fence.World) fence.WorldKeeper {
-		return redisdirectory.New(client, fence.World{Name: w.Name})
+		return redisdirectory.New(client, fence.World{Name: w.Name}).(fence.WorldKeeper)
 	})
 	actor := stacktest.UniqueName(t)
 	for tile, name := range []string{"", "staging", "production"} {

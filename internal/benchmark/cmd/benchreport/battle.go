@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -25,9 +27,6 @@ func headlineResults(name string, h *headline.Result) (all []result) {
 	for i := range h.Runs {
 		run := &h.Runs[i]
 		r := result{Name: fmt.Sprintf("%s/%d", name, run.Players)}
-		if run.Pinned {
-			r.Name += "-one-core"
-		}
 		diverged := 0.0
 		if !run.Verdict.Converged {
 			diverged = 1
@@ -49,7 +48,7 @@ func writeHeadline(w io.Writer, h *headline.Result) {
 	fmt.Fprintf(w, "\n## Ten thousand as one hundred\n\n`make headline` on %s: %s, %s, %d cores. The battle of "+
 		"`examples/battle` on %d tiles, seed %d, a tick every %.0f ms. Redis clusters, PostgreSQL, a DynamoDB-compatible "+
 		"server, %d tile hosts that follow each other's tiles, bridge, checkpointer, relay and gateway "+
-		"are processes of their own on this one machine, with %s, since no watcher waits for them. "+
+		"are processes of their own on this one machine, with %s. "+
 		"Each player has a WebSocket to the relay and one to the gateway, watches the areas around its ship, and checks that each frame follows the last. One in %d is an "+
 		"ordinary bot, which folds what it is sent, verifies each batch's chain, and is compared with the owner in full "+
 		"at the end; the others are `internal/benchmark/cmd/swarm`, which serves its sockets with one loop, and must "+

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -112,11 +114,9 @@ func TestHeadlineIsJudged(t *testing.T) {
 	run.Latency.CommitToClient = shared.Latency{P99: 80}
 	run.Traffic.BytesPerClientTick = 700
 	results := map[string]result{}
-	pinned := run
-	pinned.Pinned = true
 	half := run
 	half.Players = 5000
-	for _, r := range headlineResults("headline.Battle", &headline.Result{Runs: []headline.Run{run, pinned, half}}) {
+	for _, r := range headlineResults("headline.Battle", &headline.Result{Runs: []headline.Run{run, half}}) {
 		results[r.Name] = r
 	}
 	var judged int
@@ -132,7 +132,7 @@ func TestHeadlineIsJudged(t *testing.T) {
 		assert.Equal(t, want, v, budgets[i].Figure)
 		judged++
 	}
-	assert.GreaterOrEqual(t, judged, 5)
+	assert.GreaterOrEqual(t, judged, 4)
 }
 
 func TestPageIsWrittenFromItsFiles(t *testing.T) {

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Benchreport runs the benchmarks, keeps what they print beside docs/benchmarks.md, and writes that page: the
 // benchmark plan, with a verdict on each budget, and the tables. No figure in it was typed by hand.
 //

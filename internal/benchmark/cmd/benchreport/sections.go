@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -41,10 +43,23 @@ var sections = []section{
 		"One process on one core, 2 Hz, one tick in twenty with an intent. `late` is how long after its due time a tick began, `cores` the processor time of the process, its driver included.",
 		"./internal/benchmark", "^BenchmarkHost$"},
 	{"Crossing a border",
-		"Pairs of tiles of one process at 2 Hz that entities of 200 bytes cross, on embedded back ends: what wire and store take comes on top. " +
+		"Pairs of tiles of one process at 2 Hz that entities of 200 bytes cross, on embedded back ends, and on a Redis cluster with replicas (`-redis`), which have to have what a tile speaks of; what the wire takes comes on top. " +
 			"steady: 16 pairs, 10 entities a tick each way, the ticks of each pair another time apart. full: one pair, 1,000 a tick each way. warp: a fleet of 1,000 leaves in one tick, the next when it has arrived. " +
 			"`ticks-` are tick intervals from the commit of a departure to that of the arrival, `tick-ms-p99` what a tick takes, `us/each` processor time of both ends with the rules and the idle ticks, `x-bytes` what both streams have for a crossing, over 2.5 payloads and 64 bytes.",
 		"./internal/benchmark", "^BenchmarkCrossing$"},
+	{"What transfers cost a tick",
+		"200 tiles of one process at 2 Hz move 50 ships a tick each, by events of 200 bytes; of every other tile two of the ships cross to another one. The tiles are `WriteBehind`, and their journal answers, and is frozen (`frozen-`), by turns of 6 s. " +
+			"`x-` is the time of ticks with transfers over that of ticks without, of the same moments, `more-us-p50` the difference, `without-ms-p99` the ticks without. On Redis a tick is mostly the commit; embedded it is mostly the processor's part.",
+		"./internal/benchmark", "^BenchmarkCrossingTicks$"},
+	{"Crossing a border while servers die",
+		"Eight pairs of tiles at 2 Hz, 4 entities a tick each way, two tile servers a side, of which one follows, gossip's fast settings; PostgreSQL and Redis, two replicas a master. " +
+			"owner: the tile server of one side is killed with SIGKILL. hung: it is stopped with SIGSTOP, and its connections stay open, as those of a machine do that has lost its power. master: that of the side's tiles is killed. 36 times each, either side in turn. " +
+			"Crossings under way between the kill and the first batch of the tile after it (`takeover`): `source` are those from the side that was hit, `destination` those to it; `over-ticks` is what one took beside the take-over of the tile that was hit, in ticks (all were decided before the take-over if it is negative), `lost` what arrived nowhere.",
+		"./internal/benchmark", "^BenchmarkCrossingKilled$"},
+	{"The directory of players",
+		"One node is offered 20,000 look-ups a second of one player each, every one when it is due, whether those before are answered or not; in turns with it, as many bare HGETALLs of the same records, each a call of its own (`bare-`). " +
+			"Latency counts from when a look-up was due. `us/each` is processor time of client and node, which share this machine's processors, and `x-us` that over the bare call's.",
+		"./fence/route/directory/redisdirectory", "^BenchmarkLook$"},
 	{"Isolation",
 		"What a fault of one plane does to the commits of another. 400 tiles at 2 Hz commit 1 KiB a tick; bridge, checkpointer (to DynamoDB, every second), relay and clients are processes of their own. " +
 			"Owner and coordination nodes have one half of the processors, everything else the other, as if they were different machines. " +

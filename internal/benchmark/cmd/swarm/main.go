@@ -113,7 +113,8 @@ func gather(ctx context.Context, o *options) (*swarm, error) {
 	}
 	s := &swarm{every: o.tick, calls: make(chan func(), 64), ended: make(chan struct{}),
 		toClient:  figures.NewHistogram(),
-		toOutcome: figures.NewHistogram(), counts: counts{outcomes: map[string]uint64{}}}
+		toOutcome: figures.NewHistogram(), toRefusal: figures.NewHistogram(),
+		counts: counts{outcomes: map[string]uint64{}}}
 	if s.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, err
 	}
@@ -207,12 +208,13 @@ func (s *swarm) figures() figures.Set {
 	c := map[string]float64{"bots_joined": float64(s.joined.Load()), "client_bytes": float64(s.bytes),
 		"client_frames": float64(s.frames), "client_syncs": float64(s.syncs), "client_gaps": float64(s.gaps),
 		"client_resyncs": float64(s.resyncs), "moves_sent": float64(s.moves),
-		"moves_failed": float64(s.movesFailed), "cards_played": float64(s.cards)}
+		"moves_failed": float64(s.movesFailed), "moves_refused": float64(s.movesRefused),
+		"cards_played": float64(s.cards)}
 	for outcome, n := range maps.All(s.outcomes) {
 		c["ledger_outcomes_"+outcome] = float64(n)
 	}
 	return figures.Set{Counters: c, Histograms: map[string]figures.Sample{
-		"commit_to_client": s.toClient.Cut(), "order": s.toOutcome.Cut()}}
+		"commit_to_client": s.toClient.Cut(), "order": s.toOutcome.Cut(), "refusal": s.toRefusal.Cut()}}
 }
 
 // settleWithin is how long the players may take to have their outcomes and to hold their owners' positions, after the

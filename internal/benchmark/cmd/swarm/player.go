@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/admission/gatewayws"
 	"github.com/tilefence/tilefence/examples/battle/game"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
@@ -36,6 +38,7 @@ type player struct {
 	gateway crowd.Socket
 	sent    int // orders, for their ids
 	order   order
+	held    time.Time // until then the gateway wants no orders
 }
 
 // order is one that has no outcome yet; the zero value is none.
@@ -135,7 +138,7 @@ func (p *player) act(now time.Time) error {
 	if p.order.id != 0 {
 		return p.remind(now)
 	}
-	if p.over {
+	if p.over || now.Before(p.held) {
 		return nil
 	}
 	p.tick++
@@ -201,11 +204,26 @@ func (p *player) failed(now time.Time) {
 	p.order = order{}
 }
 
+// refused notes until when an overloaded gateway wants no orders. A card is presented again then; a move is not.
+func (p *player) refused(until time.Time) {
+	if p.held = until; p.order.action != "" {
+		p.order.again = until
+		return
+	}
+	p.movesRefused++
+	p.order = order{}
+}
+
 // answer is a message of the gateway.
 type answer struct {
-	ID      string    `json:"id"`
-	Outcome string    `json:"outcome"`
-	Error   *struct{} `json:"error"`
+	ID      string   `json:"id"`
+	Outcome string   `json:"outcome"`
+	Error   *refusal `json:"error"`
+}
+
+type refusal struct {
+	Code       gatewayws.Code `json:"code"`
+	RetryAfter int64          `json:"retry_after"` // milliseconds
 }
 
 // decodeAnswer reads a message of the gateway.
@@ -236,6 +254,12 @@ func (p *player) told(body []byte) error {
 		return nil // it came too late
 	}
 	now := time.Now()
+	if e := answer.Error; e != nil && e.Code == gatewayws.CodeOverloaded {
+		p.toRefusal.Record(now.Sub(p.order.began))
+		after := time.Duration(e.RetryAfter) * time.Millisecond
+		p.refused(now.Add(after + rand.N(after/2+1)))
+		return nil
+	}
 	p.toOutcome.Record(now.Sub(p.order.began))
 	if answer.Error != nil {
 		p.failed(now)

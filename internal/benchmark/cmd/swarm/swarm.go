@@ -19,7 +19,6 @@ import (
 	"github.com/tilefence/tilefence/internal/benchmark/crowd"
 	"github.com/tilefence/tilefence/internal/figures"
 	"github.com/tilefence/tilefence/relay/relayclient"
-	"github.com/tilefence/tilefence/tile/region"
 )
 
 // swarm is all players of a process, and what they have counted. All but the calls of do belongs to the loop.
@@ -37,13 +36,15 @@ type swarm struct {
 	text      []byte // of an order
 	toClient  *figures.Histogram
 	toOutcome *figures.Histogram
+	toRefusal *figures.Histogram
 	counts
 }
 
 // counts are since the beginning.
 type counts struct {
 	bytes, frames, syncs, gaps, resyncs uint64
-	moves, movesFailed, cards           uint64
+	moves, movesFailed, movesRefused    uint64
+	cards                               uint64
 	outcomes                            map[string]uint64
 }
 
@@ -58,7 +59,7 @@ type picture struct {
 
 // paint begins to watch a tile.
 func paint(ctx context.Context, relay string, id fence.TileID) (*picture, error) {
-	ground, err := region.Of(id)
+	ground, err := game.GroundOf(id, nil)
 	if err != nil {
 		return nil, err
 	}

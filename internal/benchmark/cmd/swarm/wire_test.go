@@ -65,11 +65,11 @@ func TestAppendIntent(t *testing.T) {
 
 func TestDecodeAnswer(t *testing.T) {
 	for body, want := range map[string]answer{
-		`{"id":"7","outcome":"applied"}`:                         {ID: "7", Outcome: "applied"},
-		`{"id":"7","outcome":"applied","admission":"a"}`:         {ID: "7", Outcome: "applied"},
-		`{"id":"8","error":{"code":"limited","message":"\u00"}}`: {},
-		`{"id":"8","error":{"code":"limited"}}`:                  {ID: "8", Error: new(struct{})},
-		`{"session":{"expires_in":5}}`:                           {},
+		`{"id":"7","outcome":"applied"}`:                           {ID: "7", Outcome: "applied"},
+		`{"id":"7","outcome":"applied","admission":"a"}`:           {ID: "7", Outcome: "applied"},
+		`{"id":"8","error":{"code":"limited","message":"\u00"}}`:   {},
+		`{"id":"8","error":{"code":"overloaded","retry_after":9}}`: {ID: "8", Error: &refusal{"overloaded", 9}},
+		`{"session":{"expires_in":5}}`:                             {},
 	} {
 		got, err := decodeAnswer([]byte(body))
 		require.Equal(t, want, got, body)

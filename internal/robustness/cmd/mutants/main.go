@@ -1,3 +1,5 @@
+//go:build unix
+
 // Mutants takes rules of the protocol out, one at a time, and reports which detectors notice. Nothing in the tree is
 // changed: a mutant is an overlay of the build.
 //

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -65,6 +67,12 @@ func campaign(fault, duration string) detector {
 		"-seed", "1"}}
 }
 
+// crossings is one run of real processes whose owners are killed, and every copy of what coordination holds is lost,
+// while travellers cross between tiles with journals.
+var crossings = detector{name: "campaign, without a break", command: []string{"go", "run",
+	"./internal/robustness/cmd/robustness", "-fault", "many-owners-killed,coordination-lost", "-unbroken", "40s",
+	"-travellers", "300", "-durable", "-replicas", "1", "-seed", "1"}}
+
 func (d *detector) campaign() bool { return strings.HasPrefix(d.name, "campaign") }
 
 // The detectors that many mutants share. The protocol's rules in package tile have three: scenarios written for them,
@@ -78,7 +86,7 @@ var (
 	whole           = simulated("simulation, whole", "^TestPlayersPay").seeds(500)
 	travellers      = simulated("simulation, travellers", "^TestTravellers").seeds(100)
 	ships           = tests("ships", "./tile", "Ship|Said")
-	channels        = tests("channels", "./tile/internal/transfer", ".")
+	seam            = tests("model of borders", "./internal/robustness/spec", "InOnePlace|OfABorder")
 	lost            = simulated("simulation, all lost", "^TestEveryCopy").seeds(700)
 	bridgeTests     = allBut("bridge scenarios", "./bridge", "^TestRandomFaults$")
 	bridgeRandom    = tests("bridge random", "./bridge", "^TestRandomFaults$")
@@ -104,7 +112,9 @@ const (
 	base      = "tile/base.go"
 	ownership = "tile/ownership.go"
 	cursor    = "bridge/cursor.go"
-	channel   = "tile/internal/transfer/channel.go"
+	channel   = "internal/transfer/channel.go"
+	speech    = "internal/transfer/speech.go"
+	state     = "internal/transfer/state.go"
 	commit    = "fence/redisfence/lua/commit.lua"
 )
 
@@ -265,7 +275,7 @@ var mutants = []mutant{
 	{"readers do not learn what is gone", "a reader that needs a removed entry is notified",
 		"fence/redisfence/lua/mark.lua", "s + 1 < trimmed and 'resync' or 'ok'", "'ok'", []detector{logSuite, readers}},
 	{"a master without a replica confirms alone", "a confirmed write is on two servers", "fence/redisfence/store.go",
-		"cmp.Or(s.cfg.MinReplicas, 1)", "cmp.Or(s.cfg.MinReplicas, 0)",
+		"cmp.Or(c.MinReplicas, 1)", "cmp.Or(c.MinReplicas, 0)",
 		[]detector{owncluster, campaign("only-copy-lost", "25s")}},
 	{"a master without an append-only file is accepted", "Load checks that a restarted master has what it had",
 		"internal/redislib/check.go", `InfoField(info, "aof_enabled") != "1" {`,
@@ -283,33 +293,57 @@ var mutants = []mutant{
 		"AND (#end = :prev OR attribute_exists(#end))\"",
 		[]detector{journalSuite, journalFaults}},
 	{"a tile speaks of what may be lost", "what crosses a border is spoken of when every replica has it",
-		"tile/border.go", "	case confirmed && !b.journals(), b.writesThrough() && crosses:\n", "	case true:\n",
-		[]detector{ships, travellers}},
+		speech, "	case confirmed && !s.journal, s.through && crosses:\n", "	case true:\n",
+		[]detector{seam, ships, travellers}},
 	{"a tile speaks of what its journal has not", "a tile with a journal speaks of what that has",
-		"tile/border.go", "b.stop == nil || b.journals() {", "b.stop == nil || b.writesThrough() {",
-		[]detector{ships, travellers}},
+		speech, "journal: journal, through", "journal: through, through",
+		[]detector{seam, ships, travellers, crossings}},
 	{"a tile answers what may be lost", "what crosses a border is spoken of when every replica has it",
-		"tile/border.go", "c, changed, serves := b.spoken.With(p.From)",
+		"tile/border.go", "c, changed, serves := b.speech.Stable.With(p.From)",
 		"c, changed, serves := b.history.Transfers.With(p.From)", []detector{ships, travellers}},
 	{"what is decided is not in the snapshot", "a mark is a part of the tile's state, and nothing expires",
-		"tile/internal/transfer/encode.go", "stream.AppendTransferID(b, c.Mark), c.Refused)",
-		"stream.AppendTransferID(b, stream.TransferID{}), c.Refused)", []detector{ships, travellers}},
+		"internal/transfer/encode.go", "stream.AppendTransferID(b, c.Mark), c.Refused)",
+		"stream.AppendTransferID(b, stream.TransferID{}), c.Refused)",
+		[]detector{seam, ships, travellers, crossings}},
 	{"a tile takes what it has decided", "a destination decides what follows its mark", channel,
 		"	if after == c.Mark {\n		return all, true\n	}\n", "	if true {\n		return all, true\n	}\n",
-		[]detector{channels, ships, travellers}},
+		[]detector{seam, ships, travellers}},
 	{"a tile takes what does not follow", "a destination decides what follows its mark", channel,
-		"	return nil, false\n", "	return all, true\n", []detector{channels, ships, travellers}},
+		"	return nil, false\n", "	return all, true\n", []detector{seam, travellers}},
 	{"refusals are forgotten unsettled", "a refusal is kept until it is settled", channel,
 		"	if len(c.Refused) == 0 || c.Refused[0].ID.Compare(settled) > 0 {\n" +
 			"		return stream.TransferID{}\n	}\n	return settled\n",
 		"	if len(c.Refused) > 0 {\n		settled = c.Mark\n	}\n	return settled\n",
-		[]detector{channels, ships, travellers}},
+		[]detector{seam, travellers}},
 	{"a tile settles what is not decided", "an outbox keeps a departure until it is decided", channel,
 		"		if t.ID.Compare(mark) > 0 {\n", "		if t.ID.Compare(mark) > 0 && i > 0 {\n",
-		[]detector{channels, ships, travellers}},
+		[]detector{seam, ships, travellers}},
 	{"an outbox is not in the snapshot", "what is under way is a part of the tile's state",
 		"tile/internal/history/envelope.go", "	actions = transfers.Append(actions)\n", "",
-		[]detector{ships, travellers}},
+		[]detector{ships, travellers, crossings}},
+	{"a tile answers what it has not decided", "what crosses a border is spoken of when every replica has it",
+		"tile/border.go", "		_, joins := c.Fresh(p.After, p.Transfers)\n",
+		"		_, joins := c.Fresh(p.After, p.Transfers)\n		if n := len(p.Transfers); n > 0 {\n" +
+			"			return Answer{Mark: p.Transfers[n-1].ID}, nil\n		}\n", []detector{ships, travellers}},
+	{"a mark is forgotten with the refusals", "a mark is a part of the tile's state, and nothing expires", state,
+		"	if !d.Mark.IsZero() {\n", "	if !d.Mark.IsZero() || !d.Forget.IsZero() {\n",
+		[]detector{seam, travellers}},
+	{"numbers are counted by each outbox", "numbers do not come back", state,
+		"stream.TransferID{Epoch: at.Epoch, Seq: at.Seq, Index: i + 1}",
+		"stream.TransferID{Epoch: 1, Seq: fence.Seq(len(f.With(b.Departures[i].To).Outbox) + 1), Index: 1}",
+		[]detector{seam, ships}},
+	{"what is taken back stays parked", "what the rules fail with is parked until they take it", state,
+		"		left = slices.Delete(left, i, i+1)\n", "		_ = i\n", []detector{seam, ships}},
+	{"a tile with something under way rests", "a tile with something under way has an owner", state,
+		"		if len(c.Outbox) > 0 {\n			return false\n",
+		"		if len(c.Outbox) > 0 {\n			return true\n",
+		[]detector{seam, tests("waking", "./internal/spawn", "UnderWayWakes$")}},
+	{"unlike tiles exchange entities", "both ends promise the same, or nothing crosses", speech,
+		"return theirs == ours || mixed }", "return theirs == ours || mixed || theirs }", []detector{seam,
+			tests("unlike tiles", "./tile", "^TestABorderBetweenTwoClassesIsClosed$")}},
+	{"a border that refuses stays open", "back-pressure is known before", "tile/neighbor.go",
+		"(n.refuses || time.Since(n.failing) > closedAfter)", "time.Since(n.failing) > closedAfter",
+		[]detector{tests("closed borders", "./tile", "^TestABorder")}},
 	{"a commit under an old epoch is taken", "the store compares epochs", commit,
 		"  if e < current then\n", "  if false then\n", []detector{storeSuite, contest}},
 	{"a commit at any position is taken", "the store compares positions", commit,
@@ -323,8 +357,8 @@ var mutants = []mutant{
 }
 
 // modelled says which rule of the specification a mutant takes out of the code. Without the rule, package spec finds an
-// order of steps that breaks an invariant. It is a second reason to keep the rule, and no second detector: the model is
-// not the code.
+// order of steps that breaks an invariant. It is a second reason to keep the rule, and no second detector: the model of
+// the commit protocol is not the code. That of borders plays the code, and is a detector.
 var modelled = map[string]spec.Rule{
 	"re-append skips a batch":                              spec.Reappends,
 	"re-append forgets the last batch":                     spec.Reappends,
@@ -340,4 +374,16 @@ var modelled = map[string]spec.Rule{
 	"replicas that are down do not count":                  spec.CopiesCounted,
 	"old epochs are forwarded":                             spec.FloorOfEpochs,
 	"no floor of epochs":                                   spec.FloorOfEpochs,
+	"a tile speaks of what may be lost":                    spec.PresentsStable,
+	"a tile speaks of what its journal has not":            spec.JournalSpoken,
+	"a tile answers what may be lost":                      spec.AnswersStable,
+	"what is decided is not in the snapshot":               spec.MarksKept,
+	"a mark is forgotten with the refusals":                spec.MarksKept,
+	"a tile takes what it has decided":                     spec.DecidedOnce,
+	"a tile takes what does not follow":                    spec.FollowsMark,
+	"refusals are forgotten unsettled":                     spec.RefusalsKept,
+	"a tile settles what is not decided":                   spec.DecidedFirst,
+	"what is taken back stays parked":                      spec.RetakenLeaves,
+	"a tile with something under way rests":                spec.AwakeUnderWay,
+	"unlike tiles exchange entities":                       spec.BordersAlike,
 }

@@ -1,0 +1,6 @@
+package tilehost
+
+const RestLooks = restLooks
+
+// Plan is gifts.
+var Plan = gifts
