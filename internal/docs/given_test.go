@@ -38,6 +38,7 @@ var givenIn = map[string]map[string]string{
 		"authenticate": "session.AuthenticateFunc",
 		"broker":       "tilefence.Fanout", "durable": "checkpoint.Backend", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
+		"queues":   "[]match.Queue", "arenaOf": "func(match.Match) fence.TileID",
 	},
 	"admission": {
 		"action": "admission.Action", "coordination": "route.OwnerReader", "intent": "tile.Intent",
@@ -53,6 +54,7 @@ var givenIn = map[string]map[string]string{
 		"backend": "interface { match.Store; match.Seats }", "id": "string", "players": "[]match.Player",
 		"show": "func(match.Status) bool",
 	},
+	"admission/match/agonesmatch": {"place": "agonesmatch.PlaceFunc"},
 	"admission/match/matchhttp": {
 		"lobby": "*match.Lobby", "keys": "session.Keys", "rate": "func(context.Context, *match.Ticket) error",
 	},
