@@ -20,8 +20,8 @@ func (d *delay) note(waited time.Duration) {
 }
 
 // look ends the interval if it is over. One in which nothing was noted is late only if something waits for a turn all
-// the time. What was late is so until half of the target is reached in an interval in which few were refused: where most
-// are, the room was only empty for a moment.
+// the time. What was late is so until half of the target is reached in an interval in which few were refused: where
+// most are, the room was only empty for a moment.
 func (d *delay) look(c *Control, now time.Time) {
 	passed := now.Sub(d.began)
 	if passed < c.interval() {
