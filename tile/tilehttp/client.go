@@ -139,34 +139,56 @@ func (c *Config) urlAt(contact, path string) (string, error) {
 // fence.ErrNotApplied if the intent was never given to a connection, and fence.ErrUnknownOutcome if it was, and ctx
 // or the connection ended before the answer came.
 func (c *Client) Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
-	body, err := encodeIntent(&in)
+	type result struct {
+		tile.Result
+		err error
+	}
+	answered := make(chan result, 1)
+	u, under := c.start(ctx, contact, &in, func(r tile.Result, err error) { answered <- result{r, err} })
+	if u != nil {
+		select {
+		case r := <-answered:
+			return r.Result, r.err
+		case <-ctx.Done():
+			u.leave(under, context.Cause(ctx))
+		}
+	}
+	r := <-answered
+	return r.Result, r.err
+}
+
+// Start sends an intent as Forward does, and returns when the intent is queued at a connection, for which it waits if
+// one has to be made. done is called once, with what Forward would return, before Start returns or later. It must not
+// block, so it must not call the client. No goroutine waits for the outcome: done is called within about 100 ms after
+// the end of ctx or in.Deadline.
+func (c *Client) Start(ctx context.Context, contact string, in tile.Intent, done func(tile.Result, error)) {
+	c.start(ctx, contact, &in, done)
+}
+
+// start queues a call at the connection u. If it is nil, the call has been answered.
+func (c *Client) start(
+	ctx context.Context, contact string, in *tile.Intent, done func(tile.Result, error),
+) (u *uplink, under *call) {
+	body, err := encodeIntent(in)
 	if err != nil {
-		return tile.Result{}, err
+		done(tile.Result{}, err)
+		return nil, nil
 	}
-	under := &call{tile: in.Tile, intent: body, answered: make(chan result, 1)}
-	under.deadline, _ = ctx.Deadline()
-	u, err := c.submit(ctx, contact, under)
-	if err != nil {
-		return tile.Result{}, err
+	under = &call{ctx: ctx, tile: in.Tile, intent: body, deadline: in.Deadline, done: done}
+	if until, ok := ctx.Deadline(); ok && (under.deadline.IsZero() || until.Before(under.deadline)) {
+		under.deadline = until
 	}
-	select {
-	case r := <-under.answered:
-		return r.Result, r.err
-	case <-ctx.Done():
+	if u, err = c.submit(contact, under); err != nil {
+		done(tile.Result{}, err)
+		return nil, nil
 	}
-	outcome := u.leave(under)
-	select {
-	case r := <-under.answered: // it came at the last moment
-		return r.Result, r.err
-	default:
-		return tile.Result{}, &UnavailableError{Contact: contact, Outcome: outcome, Err: context.Cause(ctx)}
-	}
+	return u, under
 }
 
 // submit queues a call on the connection to contact, which it makes if there is none.
-func (c *Client) submit(ctx context.Context, contact string, under *call) (*uplink, error) {
+func (c *Client) submit(contact string, under *call) (*uplink, error) {
 	for {
-		u, err := c.uplink(ctx, contact)
+		u, err := c.uplink(under, contact)
 		if err == nil {
 			err = u.submit(under)
 		}

@@ -86,8 +86,8 @@
 //
 // # Failures
 //
-// Client.Forward returns a Submitter's error as the same type. Any other error is an *UnavailableError, which says what
-// may have become of the intent:
+// Client.Forward returns, and Client.Start hands on, a Submitter's error as the same type. Any other error is an
+// *UnavailableError, which says what may have become of the intent:
 //
 //	what happened                                            outcome
 //	no connection could be made, or the client was closed    fence.ErrNotApplied
@@ -108,7 +108,8 @@
 //
 // # Concurrency and testing
 //
-// Client and Handler are safe for concurrent use. A client has three goroutines for each connection, a handler three
-// and one for each intent under way. To test against the package, serve a Handler over a Submitter of one function
+// Client and Handler are safe for concurrent use. A client has four goroutines for each connection and none for an
+// intent of Client.Start; a handler has three for each connection, and one for each intent under way that
+// HandlerConfig.Queue does not take. To test against the package, serve a Handler over a Submitter of one function
 // (SubmitterFunc) with httptest.
 package tilehttp

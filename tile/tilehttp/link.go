@@ -49,10 +49,13 @@ func newLink(conn *websocket.Conn, writeTimeout, pingInterval time.Duration) *li
 	return &link{conn: conn, wake: make(chan struct{}, 1), writeTimeout: writeTimeout, pingInterval: pingInterval}
 }
 
-// serve writes, reads and pings until one of them fails or ctx ends, and returns why. stop ends ctx.
-func (l *link) serve(ctx context.Context, stop context.CancelCauseFunc, write, read func() error) error {
+// serve reads, pings and does what else there is to do until one of them fails or ctx ends, and returns why. stop ends
+// ctx.
+func (l *link) serve(
+	ctx context.Context, stop context.CancelCauseFunc, read func() error, others ...func() error,
+) error {
 	var work sync.WaitGroup
-	for _, job := range []func() error{write, func() error { return l.heartbeat(ctx) }} {
+	for _, job := range append(others, func() error { return l.heartbeat(ctx) }) {
 		work.Go(func() {
 			if err := job(); err != nil {
 				stop(err)

@@ -29,9 +29,9 @@ type peer struct {
 	retry    time.Time // no attempt before
 }
 
-// uplink returns the connection to contact, and makes it if there is none. After a failure no attempt is made for the
-// time of the backoff; the last one's error is returned instead.
-func (c *Client) uplink(ctx context.Context, contact string) (*uplink, error) {
+// uplink returns the connection to contact for a call, and makes it if there is none. After a failure no attempt is
+// made for the time of the backoff; the last one's error is returned instead.
+func (c *Client) uplink(under *call, contact string) (*uplink, error) {
 	for {
 		c.mu.Lock()
 		p := c.peers[contact]
@@ -60,12 +60,7 @@ func (c *Client) uplink(ctx context.Context, contact string) (*uplink, error) {
 		p.waiting++
 		dialing := p.dialing
 		c.mu.Unlock()
-		var err error
-		select {
-		case <-dialing:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+		err := under.await(dialing)
 		c.mu.Lock()
 		p.waiting--
 		c.mu.Unlock()

@@ -56,14 +56,14 @@ func (s *session) run(l *link) error {
 	s.link = l
 	s.signal() // it may be draining
 	s.mu.Unlock()
-	err := s.serve(s.ctx, s.stop, func() error {
+	err := s.serve(s.ctx, s.stop, s.readAll, func() error {
 		err := s.write(s.ctx, s.next)
 		s.mu.Lock()
 		s.ended = true
 		s.mu.Unlock()
 		s.room.Broadcast()
 		return err
-	}, s.readAll)
+	})
 	s.work.Wait()
 	return err
 }

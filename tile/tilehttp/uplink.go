@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
+	"github.com/tilefence/tilefence/internal/wait"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -15,12 +16,16 @@ import (
 // takes nothing.
 const maxQueued = 4 << 20
 
-// call is an intent on its way.
+// expireInterval is how often a connection looks for calls whose callers have stopped to wait.
+const expireInterval = 100 * time.Millisecond
+
+// call is an intent on its way. It is in the uplink's table until it has an answer, and what takes it out gives it one.
 type call struct {
+	ctx      context.Context // of the caller
 	tile     fence.TileID
-	intent   []byte    // encoded
-	deadline time.Time // of the caller; zero: none
-	answered chan result
+	intent   []byte                   // encoded
+	deadline time.Time                // of the caller; zero: none
+	done     func(tile.Result, error) // called without the mutex
 
 	// Guarded by the uplink's mutex.
 	id      uint64
@@ -28,9 +33,45 @@ type call struct {
 	left    bool // its caller has gone before it was written
 }
 
-type result struct {
+// over says why the caller does not wait any more; nil: it does.
+func (c *call) over(now time.Time) error {
+	if !c.deadline.IsZero() && !now.Before(c.deadline) {
+		return context.DeadlineExceeded
+	}
+	return context.Cause(c.ctx)
+}
+
+// await waits for a connection as long as the caller waits, and otherwise says why it does not.
+func (c *call) await(dialing <-chan struct{}) error {
+	ctx := c.ctx
+	if !c.deadline.IsZero() {
+		limited, cancel := context.WithDeadline(ctx, c.deadline)
+		defer cancel()
+		ctx = limited
+	}
+	select {
+	case <-dialing:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// answers are given when the mutex is not held: a caller may look at the connection again.
+type answers []settled
+
+type settled struct {
+	of *call
 	tile.Result
 	err error
+}
+
+func (a answers) give() {
+	for i := range a {
+		given := a[i]
+		a[i] = settled{}
+		given.of.done(given.Result, given.err)
+	}
 }
 
 // uplink is a gateway's end of a connection to a tile server.
@@ -54,6 +95,7 @@ type uplink struct {
 	// What belongs to run.
 	served  bool         // the peer has sent a message
 	answers []wireAnswer // of its last one, to be used again
+	given   answers      // likewise
 
 	stop context.CancelCauseFunc
 }
@@ -65,7 +107,8 @@ var (
 
 // run serves the connection until it ends, and returns why.
 func (u *uplink) run(ctx context.Context) error {
-	return u.serve(ctx, u.stop, func() error { return u.write(ctx, u.next) }, func() error { return u.readAll(ctx) })
+	return u.serve(ctx, u.stop, func() error { return u.readAll(ctx) },
+		func() error { return u.write(ctx, u.next) }, func() error { return u.expireAll(ctx) })
 }
 
 // submit queues a call. The errors say that nothing was sent: errRetired, or tile.ErrOverloaded.
@@ -89,20 +132,49 @@ func (u *uplink) submit(c *call) error {
 	return nil
 }
 
-// leave withdraws a call whose caller has stopped to wait, and returns its result.
-func (u *uplink) leave(c *call) error {
+// leave answers a call whose caller has stopped to wait, unless it has an answer.
+func (u *uplink) leave(c *call, why error) {
+	var left answers
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	if u.waiting[c.id] == c {
+		u.expire(c, why, &left)
+		u.finishRetired()
+	}
+	u.mu.Unlock()
+	left.give()
+}
+
+// expire takes a call whose caller has stopped to wait out of the table. It needs the mutex.
+func (u *uplink) expire(c *call, why error, left *answers) {
 	delete(u.waiting, c.id)
-	u.finishRetired()
-	if c.written {
-		return fence.ErrUnknownOutcome
+	outcome := fence.ErrUnknownOutcome
+	if !c.written {
+		outcome = fence.ErrNotApplied
+		if !c.left {
+			c.left = true
+			u.bytes -= len(c.intent)
+		}
 	}
-	if !c.left {
-		c.left = true
-		u.bytes -= len(c.intent)
+	*left = append(*left, settled{of: c, err: &UnavailableError{Contact: u.contact, Outcome: outcome, Err: why}})
+}
+
+// expireAll answers the calls whose callers have stopped to wait, until ctx ends.
+func (u *uplink) expireAll(ctx context.Context) error {
+	var left answers
+	for wait.For(ctx, expireInterval) {
+		left = left[:0]
+		u.mu.Lock()
+		now := time.Now()
+		for _, c := range u.waiting {
+			if why := c.over(now); why != nil {
+				u.expire(c, why, &left)
+			}
+		}
+		u.finishRetired()
+		u.mu.Unlock()
+		left.give()
 	}
-	return fence.ErrNotApplied
+	return nil
 }
 
 // next makes a message of the calls in the queue.
@@ -122,12 +194,13 @@ func (u *uplink) next(message []byte) (_ []byte, more bool) {
 			continue
 		}
 		u.bytes -= len(c.intent)
+		if c.over(now) != nil { // its caller is about to leave
+			c.left = true
+			continue
+		}
 		var within time.Duration
 		if !c.deadline.IsZero() {
-			if within = c.deadline.Sub(now); within <= 0 { // its caller is about to leave
-				c.left = true
-				continue
-			}
+			within = c.deadline.Sub(now)
 		}
 		message = appendSent(message, c.id, within, c.intent)
 		c.written, c.intent = true, nil
@@ -170,8 +243,8 @@ func (u *uplink) take(b []byte) error {
 		return fmt.Errorf("the tile server could not read a message: %w",
 			&fence.ArgumentError{Field: m.Error.Field, Value: m.Error.Value, Want: m.Error.Want})
 	}
+	u.given = u.given[:0]
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.retired = u.retired || m.Drain
 	for i := range m.Answers {
 		a := &m.Answers[i]
@@ -181,9 +254,11 @@ func (u *uplink) take(b []byte) error {
 		}
 		delete(u.waiting, a.ID)
 		r, err := a.decode(u.contact, c.tile)
-		c.answered <- result{r, err}
+		u.given = append(u.given, settled{c, r, err})
 	}
 	u.finishRetired()
+	u.mu.Unlock()
+	u.given.give()
 	return nil
 }
 
@@ -211,8 +286,8 @@ func (u *uplink) finishRetired() {
 
 // end answers every call that waits, and returns how many of them were written.
 func (u *uplink) end(cause error) (unknown int) {
+	var left answers
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.ended = true
 	for id, c := range u.waiting {
 		delete(u.waiting, id)
@@ -221,8 +296,10 @@ func (u *uplink) end(cause error) (unknown int) {
 			outcome = fence.ErrUnknownOutcome
 			unknown++
 		}
-		c.answered <- result{err: &UnavailableError{Contact: u.contact, Outcome: outcome, Err: cause}}
+		left = append(left, settled{of: c, err: &UnavailableError{Contact: u.contact, Outcome: outcome, Err: cause}})
 	}
 	u.queue = nil
+	u.mu.Unlock()
+	left.give()
 	return unknown
 }
