@@ -45,25 +45,30 @@ func (g *Gateway) deliver(ctx context.Context, kind Kind, in tile.Intent) (d del
 	if spawned && kind == Act {
 		g.confirm(ctx, contact, &in, &d)
 	}
+	g.resubmit(ctx, kind, contact, in, &d)
+	return d
+}
+
+// resubmit sends an intent on, once, if the process at contact has answered that it does not own the tile.
+func (g *Gateway) resubmit(ctx context.Context, kind Kind, contact string, in tile.Intent, d *delivery) {
 	if _, moved := movedTo(d.err); !moved {
-		return d
+		return
 	}
 	// The router knows that contact is wrong, and what the redirect names; it says whether that may be called.
 	next, spawned, err := g.route(ctx, kind, &in)
 	if err != nil {
 		d.err = err
-		return d
+		return
 	}
 	if next == contact {
 		d.err = &route.NoRouteError{Tile: in.Tile, Err: d.err}
-		return d
+		return
 	}
 	d.resubmits++
-	g.submit(ctx, next, in, &d)
+	g.submit(ctx, next, in, d)
 	if spawned && kind == Act {
-		g.confirm(ctx, next, &in, &d)
+		g.confirm(ctx, next, &in, d)
 	}
-	return d
 }
 
 // confirm makes the answer of a process that was to begin the tile unknown, unless it has become the owner that the
@@ -116,13 +121,23 @@ func (g *Gateway) route(ctx context.Context, kind Kind, in *tile.Intent) (contac
 	return contact, true, nil
 }
 
-// submit sends the intent to one process and reports what it learned to the router.
+// submit sends the intent to one process and learns from its answer.
 func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d *delivery) {
-	// A cancelled caller says nothing about the contact.
-	gone := func() bool { return ctx.Err() != nil }
+	r, err := g.forward(ctx, contact, in)
+	g.learn(ctx, contact, &in, r, err, d)
+}
+
+// forward sends the intent to one process and waits for its answer.
+func (g *Gateway) forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error) {
 	limited, cancel := context.WithTimeout(ctx, g.cfg.ForwardTimeout)
 	defer cancel()
-	r, err := g.tiles.Forward(limited, contact, in)
+	return g.tiles.Forward(limited, contact, in)
+}
+
+// learn notes the answer of a process, and reports to the router what it says about it.
+func (g *Gateway) learn(
+	ctx context.Context, contact string, in *tile.Intent, r tile.Result, err error, d *delivery,
+) {
 	if err == nil && !r.Outcome.Valid() {
 		err = &fence.ArgumentError{Field: "outcome", Value: r.Outcome, Want: "one of the four"}
 		d.unknown = true
@@ -144,10 +159,16 @@ func (g *Gateway) submit(ctx context.Context, contact string, in tile.Intent, d 
 	}
 	answered := errors.Is(err, tile.ErrOverloaded) || errors.Is(err, tile.ErrQuarantined) ||
 		errors.Is(err, tile.ErrCrossed) || errors.Is(err, fence.ErrInvalidArgument)
-	if !answered && !gone() {
+	if !answered && !over(ctx) {
 		g.router.Correct(contact, route.Entry{Tile: in.Tile})
 		g.takeovers.suspect(in.Tile)
 	}
+}
+
+// over reports whether a caller has left or is about to, which says nothing about the process that it has waited for.
+func over(ctx context.Context) bool {
+	until, limited := ctx.Deadline()
+	return ctx.Err() != nil || limited && !time.Now().Before(until)
 }
 
 // movedTo returns the owner that err names, which may be unknown, if err says that the tile has moved.

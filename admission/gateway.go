@@ -3,7 +3,6 @@ package admission
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/setting"
-	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
 
@@ -27,6 +25,9 @@ import (
 //
 // A Forwarder that cannot be sure must not answer one of the first three kinds: on them the ledger gives
 // back what was spent.
+//
+// One that also has Start, as a tilehttp.Client has, takes the movements of Gateway.StartMove without a goroutine that
+// waits for their outcome.
 type Forwarder interface {
 	Forward(ctx context.Context, contact string, in tile.Intent) (tile.Result, error)
 }
@@ -186,83 +187,6 @@ func NewGateway(
 		g.takeovers = newTurns(c.TakeoverRate, c.tuning.MaxDelay, c.tuning.MaxActors)
 	}
 	return g, nil
-}
-
-// Move takes a movement: it is checked, delayed if it is above a rate, sent to the tile, and never recorded. Repeating
-// a movement is harmless, so a caller whose call failed simply moves again. Redirected means that the tile moved twice
-// while the intent travelled. One that must not happen twice has a tile.Intent.MoveID. If the actor has left the tile
-// for another one, the intent is sent there, once; the result's Crossing says so.
-//
-// Errors: a *fence.ArgumentError, also for an intent with an ActionID, since what carries one belongs
-// through Act; a *LimitError; a *DeclinedError; a *route.NoRouteError; a *ForwardError, in which errors.Is finds
-// tile.ErrOverloaded; or a *tile.CrossedError, if where the actor went the intent could not be delivered.
-func (g *Gateway) Move(ctx context.Context, in tile.Intent) (tile.Result, error) {
-	began := time.Now()
-	d, err := g.move(ctx, in)
-	g.done(DoneInfo{Kind: Move, Tile: in.Tile, Outcome: d.Outcome, Redirects: d.redirects, Resubmits: d.resubmits,
-		Followed: d.followed, Took: time.Since(began), Err: err})
-	return d.Result, err
-}
-
-func (g *Gateway) move(ctx context.Context, in tile.Intent) (delivery, error) {
-	if err := validateMove(&in); err != nil {
-		return delivery{}, err
-	}
-	info := LimitError{Scope: ScopeActor, Kind: Move, Tile: in.Tile, Actor: in.Actor}
-	wait, ok := g.moves.take(in.Actor)
-	if err := g.shape(ctx, info, wait, ok); err != nil {
-		return delivery{}, err
-	}
-	d, err := g.moveIn(ctx, in)
-	crossed, ok := errors.AsType[*tile.CrossedError](err)
-	if !ok {
-		return d, err
-	}
-	in.Tile = crossed.To
-	there, err := g.moveIn(ctx, in)
-	there.redirects, there.resubmits, there.followed = there.redirects+d.redirects, there.resubmits+d.resubmits, true
-	if there.Crossing.IsZero() {
-		there.Crossing = crossed.Crossing
-	}
-	if err != nil && !errors.Is(err, tile.ErrCrossed) {
-		err = errors.Join(d.err, err)
-	}
-	return there, err
-}
-
-// moveIn takes a movement to its tile, if the game allows it there.
-func (g *Gateway) moveIn(ctx context.Context, in tile.Intent) (delivery, error) {
-	if err := g.allow(in.Tile); err != nil {
-		return delivery{}, err
-	}
-	if g.cfg.CheckMove != nil {
-		if err := g.cfg.CheckMove(ctx, in); err != nil {
-			return delivery{}, &DeclinedError{Kind: Move, Err: err}
-		}
-	}
-	info := LimitError{Scope: ScopeTile, Kind: Move, Tile: in.Tile, Actor: in.Actor}
-	wait, ok := g.crowds.takeFor(in.Tile, g.moves.left(in.Actor))
-	if err := g.shape(ctx, info, wait, ok); err != nil {
-		return delivery{}, err
-	}
-	d := g.deliver(ctx, Move, in)
-	if d.movedTwice() {
-		d.Outcome, d.err = stream.Redirected, nil
-	}
-	return d, d.err
-}
-
-// validateMove refuses an action ID: a movement that had one would take the place of a paid action in the
-// tile's memory.
-func validateMove(in *tile.Intent) error {
-	if err := in.Validate(); err != nil {
-		return err
-	}
-	if in.ActionID != "" {
-		return &fence.ArgumentError{Field: "action ID", Value: in.ActionID,
-			Want: "none: movement is not recorded, use Act"}
-	}
-	return validateName("actor", in.Actor)
 }
 
 // Act takes an economic action: it is admitted durably before any tile sees it, then sent, then resolved
