@@ -159,6 +159,28 @@ func (a *SeatAllocator) Allocate(ctx context.Context, matches []Match) []Allocat
 	return answers
 }
 
+// Take takes the seats of a ticket: its players have come, and the seats do not lapse any more. It may be repeated,
+// also by each of the players. Errors: ErrLapsed if the ticket has no seats; as Seats.
+func (a *SeatAllocator) Take(ctx context.Context, s Status) error {
+	if s.Assignment == nil {
+		return s.seatless()
+	}
+	return a.seats.Take(ctx, a.pool, s.Assignment.Match, s.Ticket.ID)
+}
+
+// Leave gives the seats of a ticket back: its players have left. It may be repeated. Errors: ErrLapsed if the ticket is
+// not seated; as Seats.
+func (a *SeatAllocator) Leave(ctx context.Context, s Status) error {
+	if s.Assignment == nil {
+		return s.seatless()
+	}
+	return a.seats.Free(ctx, a.pool, s.Assignment.Match, s.Ticket.ID)
+}
+
+func (s Status) seatless() error {
+	return &DeniedError{ErrLapsed, "ticket " + s.Ticket.ID + ", which is " + s.State.String()}
+}
+
 // Release implements Allocator. It does nothing: the hold ends by itself, and to free seats now could put out players
 // that have taken them.
 func (a *SeatAllocator) Release(context.Context, Match) error { return nil }

@@ -3,6 +3,7 @@ package match
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/tilefence/tilefence/fence"
@@ -35,6 +36,11 @@ type Ticket struct {
 	Source string `json:"-"`
 	// Backfill, if not nil, makes this the request of a running battle for more players.
 	Backfill *Backfill `json:"backfill,omitempty"`
+}
+
+// Has reports whether a player is one of the ticket's.
+func (t Ticket) Has(player string) bool {
+	return slices.ContainsFunc(t.Players, func(p Player) bool { return p.ID == player })
 }
 
 // Player is one member of a ticket.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -88,43 +87,30 @@ func (l *lobby) signIn(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(guest) // the client may have gone
 }
 
-// errNoSeat refuses a guest whom the lobby has signed in, and not yet seated.
-var errNoSeat = errors.New("a guest has no seat before a ticket has one: use the token that the ticket shows then")
-
 // sit takes the seats of the ticket that a player's token has as its value. It may be repeated. A seat that another
 // ticket has taken and not left ends the battle.
-func (l *lobby) sit(ctx context.Context, value any) error {
-	ticket, ok := value.(string)
-	if !ok {
-		return errNoSeat
+func (l *lobby) sit(ctx context.Context, who session.Identity) error {
+	if err := l.enter(ctx, who); err != nil {
+		return err
 	}
+	ticket := who.Value.(string)
 	s, err := l.tickets.Status(ctx, l.queue.Name, ticket)
-	if err != nil {
-		return err
+	if err == nil && s.Assignment != nil {
+		if err = l.census.Sit(ticket, s.Assignment); err != nil {
+			l.fail(err)
+		}
 	}
-	if s.Assignment == nil {
-		return &match.DeniedError{Err: match.ErrLapsed, What: "match " + s.Match + ", ticket " + ticket}
-	}
-	if err := l.backends.Matches.Take(ctx, l.backends.Seats, s.Match, ticket); err != nil {
-		return err
-	}
-	if err := l.census.Sit(ticket, s.Assignment); err != nil {
-		l.fail(err)
-		return err
-	}
-	return nil
+	return err
 }
 
 // leave gives the seats of a ticket back. It is an ErrLapsed if its players have not sat.
 func (l *lobby) leave(ctx context.Context, s match.Status) error {
-	ticket := s.Ticket.ID
-	a := l.census.Rise(ticket)
-	if a == nil {
-		return &match.DeniedError{Err: match.ErrLapsed, What: "ticket " + ticket}
+	if l.census.Rise(s.Ticket.ID) == nil {
+		return &match.DeniedError{Err: match.ErrLapsed, What: "ticket " + s.Ticket.ID}
 	}
-	err := l.backends.Matches.Free(ctx, l.backends.Seats, a.Match, ticket)
+	err := l.seats.Leave(ctx, s)
 	if err == nil {
-		l.census.Left(ticket, s.State)
+		l.census.Left(s.Ticket.ID, s.State)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func (p *plan) newGateway(l net.Listener) (*tilefence.GatewayServer, error) {
 	}
 	enter := func(ctx context.Context, who session.Identity) error {
 		if p.lobby != nil && !strings.HasPrefix(who.Actor, players.Prefix) { // a player from the lobby takes the seat
-			if err := p.lobby.sit(ctx, who.Value); err != nil {
+			if err := p.lobby.sit(ctx, who); err != nil {
 				return err
 			}
 		}

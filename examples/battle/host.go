@@ -62,7 +62,7 @@ func (p *plan) newHost(l net.Listener) (h *host, err error) {
 	hooks = p.pilot.Attend(func() *slow.Desk { return h.Plans() }, hooks)
 	cfg := tilefence.TileServerConfig{
 		Web:    tilefence.Web{Listener: h.conns, Handler: h.handler},
-		Notify: h.notified, DecisionLog: p.decisions, RebalanceEvery: p.options.balanceEvery, Seats: p.lobby.seats(),
+		Notify: h.notified, DecisionLog: p.decisions, RebalanceEvery: p.options.balanceEvery, Seats: p.lobby.offers(),
 		Host: tilehost.Config{
 			Hooks: tilehost.Hooks{Ended: func(i tilehost.EndInfo) { h.tileEnded(i, p.fail) }},
 			Tile: tile.Config{TickInterval: p.options.tick, SuspectAfter: p.options.silence(),

@@ -11,12 +11,14 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/admission/match"
+	"github.com/tilefence/tilefence/admission/match/matchhttp"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/benchmark/census"
 	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject/chaos"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 	"github.com/tilefence/tilefence/internal/wait"
+	"github.com/tilefence/tilefence/relay/session"
 )
 
 // The matchmaking of a battle: how many run, and for how long things last. A battle is short, so all is quicker than
@@ -35,7 +37,9 @@ type lobby struct {
 	*deployment
 	queue   match.Queue
 	tickets *match.Lobby
-	handler http.Handler // of the entrance
+	seats   *match.SeatAllocator
+	handler http.Handler                                  // of the entrance
+	enter   func(context.Context, session.Identity) error // takes a player's seats
 
 	census  *census.Census // of the tickets
 	workers *chaos.MatchWorkers
@@ -53,15 +57,16 @@ func (d *deployment) newLobby() (*lobby, error) {
 	// Two teams of two; pairs if no other player comes for a while.
 	l.queue = match.Queue{Name: name, Min: 2, Max: 4, Teams: 2, Patience: 3 * time.Second,
 		MaxWait: time.Minute, Room: 2000, Strategy: match.Window{Initial: 100, Growth: 40}}
-	seats, err := match.NewSeatAllocator(d.backends.Matches, name, seatHold)
-	if err != nil {
+	var err error
+	if l.seats, err = match.NewSeatAllocator(d.backends.Matches, name, seatHold); err != nil {
 		return nil, err
 	}
 	if l.tickets, err = match.NewLobby(d.backends.Matches, l.queue); err != nil {
 		return nil, err
 	}
 	l.census = census.New(l.tickets, l.queue.Name)
-	cfg := tilefence.MatchServerConfig{Allocator: seats, Logger: l.logger, DecisionLog: l.decisions,
+	l.enter = matchhttp.Enter(l.tickets, name, l.seats)
+	cfg := tilefence.MatchServerConfig{Allocator: l.seats, Logger: l.logger, DecisionLog: l.decisions,
 		Worker:     match.WorkerConfig{Lease: matchLease, Drain: time.Second},
 		Supervisor: match.SupervisorConfig{Period: matchPeriod, Hooks: match.Hooks{Reclaimed: l.reclaimed}}}
 	cfg.Worker.Hooks.Finished, cfg.Supervisor.Hooks.Finished = l.census.Finished, l.census.Finished
@@ -139,8 +144,8 @@ func matches(n int) string {
 	return fmt.Sprintf("%d matches", n)
 }
 
-// seats says what a tile offers to matches; nil without a lobby.
-func (l *lobby) seats() func(fence.TileID) match.Offer {
+// offers says what a tile offers to matches; nil without a lobby.
+func (l *lobby) offers() func(fence.TileID) match.Offer {
 	if l == nil {
 		return nil
 	}

@@ -39,6 +39,8 @@ var givenIn = map[string]map[string]string{
 		"broker":       "tilefence.Fanout", "durable": "checkpoint.Backend", "workers": "share.Members",
 		"newRules": "func(fence.TileID) (tile.Rules, error)",
 		"queues":   "[]match.Queue", "arenaOf": "func(match.Match) fence.TileID",
+		"duels": "match.Queue", "keys": "session.Keys", "lobby": "*match.Lobby", "seats": "*match.SeatAllocator",
+		"ratingOf": "func(context.Context, []match.Player) (int, error)",
 	},
 	"admission": {
 		"action": "admission.Action", "coordination": "route.OwnerReader", "intent": "tile.Intent",

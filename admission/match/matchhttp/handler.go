@@ -5,26 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
-	"strings"
-	"time"
-
-	"github.com/coder/websocket"
-	"github.com/coder/websocket/wsjson"
 
 	"github.com/tilefence/tilefence/admission/match"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/gate"
+	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/relay/session"
 )
 
 // Protocol is the WebSocket subprotocol of a ticket.
 const Protocol = "tilefence.ticket.v1"
 
-const (
-	maxBody     = 16 << 10        // bytes: a request with the tokens of a party
-	writeWithin = 5 * time.Second // of one message, to a client that may have gone
-)
+// maxBody is the most bytes of a request, which may have the tokens of a party.
+const maxBody = 16 << 10
 
 // Lobby is what a Handler asks. A *match.Lobby is one.
 type Lobby interface {
@@ -47,9 +40,18 @@ type Config struct {
 	// whose Value is the ticket. Nil: seated tickets show no token.
 	Token func(actor, ticket string) (string, error)
 
-	// Leave gives the seats of a ticket back. An error of match.ErrLapsed says that there are none. Nil: the route is
-	// not served, and the game's tiles give seats back.
+	// Leave gives the seats of a ticket back, as Leave of a match.SeatAllocator does: when its players leave, and when
+	// a seated ticket is cancelled. An error of match.ErrLapsed says that there are none. Nil: the route is not
+	// served, and the game's tiles give seats back.
 	Leave func(ctx context.Context, s match.Status) error
+
+	// Sessions bound what an address or a player may take, and how long the authentication may. A request counts as a
+	// connection for as long as it lasts.
+	Sessions session.Limits
+
+	// MaxClients is how many requests, WebSockets among them, are served at once; more are answered 503. Zero means
+	// 10,000.
+	MaxClients int
 }
 
 // Request is the body of a PUT.
@@ -74,11 +76,11 @@ type Ticket struct {
 
 // Handler serves the tickets of one queue. It is safe for concurrent use.
 type Handler struct {
-	lobby        Lobby
-	queue        string
-	authenticate session.AuthenticateFunc
-	cfg          Config
-	mux          http.Handler
+	lobby Lobby
+	queue string
+	gate  *gate.Gate
+	cfg   Config
+	mux   http.Handler
 }
 
 // New returns a handler of the tickets of a queue of the lobby. authenticate is required: a stranger has no ticket. It
@@ -92,16 +94,29 @@ func New(lobby Lobby, queue string, authenticate session.AuthenticateFunc, cfg *
 	case authenticate == nil:
 		return nil, &fence.ArgumentError{Field: "authenticate", Value: nil, Want: "a function, as session.Keys has"}
 	}
-	h := &Handler{lobby: lobby, queue: queue, authenticate: authenticate}
-	if cfg != nil {
-		h.cfg = *cfg
+	h := &Handler{lobby: lobby, queue: queue, cfg: setting.Of(cfg)}
+	var check setting.Check
+	setting.Least(&check, 1, "MaxClients", &h.cfg.MaxClients, 10_000)
+	if check.Err != nil {
+		return nil, check.Err
+	}
+	named := func(r *http.Request) (session.Identity, error) {
+		who, err := authenticate(r)
+		if err == nil && who.Actor == "" {
+			err = session.ErrNoToken
+		}
+		return who, err
+	}
+	var err error
+	if h.gate, err = gate.New(named, h.cfg.Sessions, h.cfg.MaxClients); err != nil {
+		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /tickets/{id}", h.ask)
+	mux.HandleFunc("PUT /tickets/{id}", h.serve(h.ask))
 	mux.HandleFunc("GET /tickets/{id}", h.follow)
-	mux.HandleFunc("DELETE /tickets/{id}", h.cancel)
+	mux.HandleFunc("DELETE /tickets/{id}", h.serve(h.cancel))
 	if h.cfg.Leave != nil {
-		mux.HandleFunc("POST /tickets/{id}/leave", h.leave)
+		mux.HandleFunc("POST /tickets/{id}/leave", h.serve(h.leave))
 	}
 	h.mux = http.NewCrossOriginProtection().Handler(mux)
 	return h, nil
@@ -110,41 +125,50 @@ func New(lobby Lobby, queue string, authenticate session.AuthenticateFunc, cfg *
 // ServeHTTP implements http.Handler.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
 
-// player identifies the player who asks.
-func (h *Handler) player(r *http.Request) (session.Identity, error) {
-	who, err := h.authenticate(r)
-	if err == nil && who.Actor == "" {
-		err = session.ErrNoToken
+// serve answers requests of players who are let in with the ticket that f returns.
+func (h *Handler) serve(
+	f func(w http.ResponseWriter, r *http.Request, actor string) (match.Status, error),
+) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		sess, err := h.gate.Accept(r)
+		if err != nil {
+			gate.Answer(w, err)
+			return
+		}
+		defer sess.Close()
+		if err := sess.Identify(r); err != nil {
+			gate.Answer(w, err)
+			return
+		}
+		s, err := f(w, r, sess.Actor())
+		if err != nil {
+			Refuse(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(h.view(s, sess.Actor())) // the client may have gone
 	}
-	return who, err
 }
 
-// own returns the player who asks, and a ticket of that player. A ticket of others is as unknown as one that there is
-// not.
-func (h *Handler) own(r *http.Request) (who session.Identity, s match.Status, err error) {
-	if who, err = h.player(r); err != nil {
-		return who, s, err
-	}
-	id := r.PathValue("id")
-	s, err = h.lobby.Status(r.Context(), h.queue, id)
-	if err == nil && !slices.ContainsFunc(s.Ticket.Players, func(p match.Player) bool { return p.ID == who.Actor }) {
-		err = &match.DeniedError{Err: match.ErrUnknown, What: "ticket " + id}
-	}
-	return who, s, err
+// own returns a ticket of the player who asks. A ticket of others is as unknown as one that there is not.
+func (h *Handler) own(_ http.ResponseWriter, r *http.Request, actor string) (match.Status, error) {
+	return own(r.Context(), h.lobby, h.queue, r.PathValue("id"), actor)
 }
 
-func (h *Handler) ask(w http.ResponseWriter, r *http.Request) {
-	who, err := h.player(r)
+func own(ctx context.Context, lobby Lobby, queue, ticket, actor string) (match.Status, error) {
+	s, err := lobby.Status(ctx, queue, ticket)
+	if err == nil && !s.Ticket.Has(actor) {
+		err = &match.DeniedError{Err: match.ErrUnknown, What: "ticket " + ticket}
+	}
+	return s, err
+}
+
+func (h *Handler) ask(w http.ResponseWriter, r *http.Request, actor string) (match.Status, error) {
+	t, err := h.ticket(w, r, actor)
 	if err != nil {
-		Refuse(w, err)
-		return
+		return match.Status{}, err
 	}
-	t, err := h.ticket(w, r, who.Actor)
-	var s match.Status
-	if err == nil {
-		s, err = h.lobby.Enqueue(r.Context(), h.queue, t)
-	}
-	h.answer(w, who.Actor, s, err)
+	return h.lobby.Enqueue(r.Context(), h.queue, t)
 }
 
 // ticket reads the ticket that a request asks for.
@@ -172,57 +196,26 @@ func (h *Handler) ticket(w http.ResponseWriter, r *http.Request, actor string) (
 	return t, h.cfg.Rate(r.Context(), &t)
 }
 
-func (h *Handler) cancel(w http.ResponseWriter, r *http.Request) {
-	who, s, err := h.own(r)
-	if err == nil {
-		s, err = h.lobby.Cancel(r.Context(), h.queue, s.Ticket.ID)
+func (h *Handler) cancel(w http.ResponseWriter, r *http.Request, actor string) (match.Status, error) {
+	s, err := h.own(w, r, actor)
+	if err == nil && s.Assignment != nil && h.cfg.Leave != nil {
+		if err = h.cfg.Leave(r.Context(), s); errors.Is(err, match.ErrLapsed) {
+			err = nil // the seats have gone back
+		}
 	}
-	h.answer(w, who.Actor, s, err)
+	if err != nil {
+		return s, err
+	}
+	return h.lobby.Cancel(r.Context(), h.queue, s.Ticket.ID)
 }
 
-func (h *Handler) leave(w http.ResponseWriter, r *http.Request) {
-	who, s, err := h.own(r)
+func (h *Handler) leave(w http.ResponseWriter, r *http.Request, actor string) (match.Status, error) {
+	s, err := h.own(w, r, actor)
 	if err == nil {
 		err = h.cfg.Leave(r.Context(), s)
 	}
-	h.answer(w, who.Actor, s, err)
+	return s, err
 }
-
-// follow serves a ticket once, or for as long as a WebSocket is open.
-func (h *Handler) follow(w http.ResponseWriter, r *http.Request) {
-	who, s, err := h.own(r)
-	if err != nil || !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
-		h.answer(w, who.Actor, s, err)
-		return
-	}
-	c, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{Protocol}})
-	if err != nil {
-		return // it has been answered
-	}
-	defer func() { _ = c.CloseNow() }() // it may be closed already
-	ctx := c.CloseRead(r.Context())
-	if !who.Expires.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, who.Expires, session.ErrExpired)
-		defer cancel()
-	}
-	err = h.lobby.Watch(ctx, h.queue, s.Ticket.ID, func(s match.Status) bool {
-		bounded, cancel := context.WithTimeout(ctx, writeWithin)
-		defer cancel()
-		return wsjson.Write(bounded, c, h.view(s, who.Actor)) == nil
-	})
-	switch {
-	case errors.Is(context.Cause(ctx), session.ErrExpired):
-		_ = c.Close(statusExpired, "the session has expired") // the client may have gone, here and below
-	case err == nil:
-		_ = c.Close(websocket.StatusNormalClosure, "")
-	case errors.Is(err, match.ErrCrowded): // of its players' other connections
-		_ = c.Close(websocket.StatusTryAgainLater, match.ErrCrowded.Error())
-	}
-}
-
-// statusExpired closes a WebSocket whose player's identity has expired, as relays and gateways do.
-const statusExpired websocket.StatusCode = 4003
 
 // view is a ticket as one of its players sees it.
 func (h *Handler) view(s match.Status, actor string) Ticket {
@@ -238,16 +231,6 @@ func (h *Handler) view(s match.Status, actor string) Ticket {
 		}
 	}
 	return t
-}
-
-// answer writes a ticket for one of its players, or why there is none.
-func (h *Handler) answer(w http.ResponseWriter, actor string, s match.Status, err error) {
-	if err != nil {
-		Refuse(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(h.view(s, actor)) // the client may have gone
 }
 
 // statuses are those of the classes of errors. Any other is 503: the outcome may be unknown, and the client asks again.
@@ -273,6 +256,12 @@ func Refuse(w http.ResponseWriter, err error) {
 			status = s.status
 			break
 		}
+	}
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	if open := (*match.OpenError)(nil); errors.As(err, &open) {
+		w.Header().Set("Location", "./"+open.Ticket) // beside the ticket that was asked for
 	}
 	http.Error(w, err.Error(), status)
 }
