@@ -45,6 +45,7 @@ func RunJournal(t *testing.T, open func(t *testing.T) JournalHarness) {
 		{"Cancelled", testJournalCancelled},
 		{"Model", testJournalModel},
 		{"Lost", testLost},
+		{"Transfers", testTransfers},
 		{"Zombie", testZombie},
 		{"Successors", testSuccessors},
 	} {

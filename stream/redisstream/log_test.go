@@ -121,7 +121,7 @@ func TestLog(t *testing.T) {
 		h := hands{t, client}
 		return streamtest.Harness{Log: log, Store: store, DropOwner: h.dropOwner, AgeMarks: h.ageMarks,
 			DamageSnapshot: h.damageSnapshot, Poison: h.poison, Group: h.group, AgeGroups: h.ageGroups,
-			CorruptOwner: h.corruptOwner}
+			CorruptOwner: h.corruptOwner, Freeze: h.freeze}
 	})
 }
 

@@ -35,7 +35,7 @@ type Harness struct {
 	DamageSnapshot func(fence.TileID)
 
 	// Freeze remembers all that the store has of a tile, and returns a function that puts it back, as a failover to
-	// a replica does that stopped there. Only Readers needs it.
+	// a replica does that stopped there. Readers needs it; Run leaves out what needs it where it is nil.
 	Freeze func(fence.TileID) (thaw func())
 	// Forget removes all of a tile, when Readers is done with it. May be nil.
 	Forget func(fence.TileID)
@@ -105,6 +105,10 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"Recover/while-written", recoverWhileWritten},
 		{"Follow/gaps", followGaps},
 		{"Follow/rebase", followRebase},
+		{"Transfers/kept", transfersKept},
+		{"Transfers/rebase", transfersRebase},
+		{"Transfers/appended-again", transfersAppendedAgain},
+		{"Transfers/large", transfersLarge},
 		{"Arguments", arguments},
 		{"Context", contextDone},
 	} {
@@ -134,34 +138,45 @@ func (s *scene) commit(epoch fence.Epoch, n int) []fence.Entry {
 	s.Helper()
 	entries := make([]fence.Entry, n)
 	for i := range entries {
-		c := fence.Commit{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Prev: s.last,
-			Tick:    fence.Tick(s.last.Seq + 1),
-			Payload: binary.BigEndian.AppendUint64([]byte("batch\x00\xff"), uint64(s.last.Seq+1)),
-			Install: epoch > s.last.Epoch}
-		r, err := s.Store.Commit(s.Context(), c)
-		require.NoError(s, err)
-		entries[i] = c.Entry()
-		s.last = r.Position
+		entries[i] = s.append(epoch, binary.BigEndian.AppendUint64([]byte("batch\x00\xff"), uint64(s.last.Seq+1)), nil)
 	}
 	return entries
+}
+
+// append is commit of one batch.
+func (s *scene) append(epoch fence.Epoch, payload, private []byte) fence.Entry {
+	s.Helper()
+	c := fence.Commit{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Prev: s.last, Tick: fence.Tick(s.last.Seq + 1),
+		Payload: payload, Private: private, Install: epoch > s.last.Epoch}
+	r, err := s.Store.Commit(s.Context(), c)
+	require.NoError(s, err)
+	s.last = r.Position
+	return c.Entry()
 }
 
 // rebase jumps the tile ahead under an epoch and returns the marker entry.
 func (s *scene) rebase(epoch fence.Epoch, seq fence.Seq) fence.Entry {
 	s.Helper()
-	r := fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Seq: seq, Tick: fence.Tick(seq),
-		Blob: []byte("rebased")}
+	return s.rebaseTo(epoch, seq, []byte("rebased"))
+}
+
+func (s *scene) rebaseTo(epoch fence.Epoch, seq fence.Seq, blob []byte) fence.Entry {
+	s.Helper()
+	r := fence.Rebase{Tile: s.tile, Epoch: epoch, Contact: "owner:1", Seq: seq, Tick: fence.Tick(seq), Blob: blob}
 	receipt, err := s.Store.Rebase(s.Context(), r)
 	require.NoError(s, err)
-	e := r.Entry()
 	s.last = receipt.Position
-	return e
+	return r.Entry()
 }
 
 // save stores a snapshot at an entry.
 func (s *scene) save(e fence.Entry) fence.Snapshot {
 	s.Helper()
-	blob := []byte("state at " + e.String())
+	return s.saveOf(e, []byte("state at "+e.String()))
+}
+
+func (s *scene) saveOf(e fence.Entry, blob []byte) fence.Snapshot {
+	s.Helper()
 	require.NoError(s, s.Store.SaveSnapshot(s.Context(), fence.SnapshotWrite{Tile: s.tile, Position: e.Position,
 		Tick: e.Tick, Blob: blob}))
 	return fence.Snapshot{Position: e.Position, Tick: e.Tick, Contact: "owner:1", Sum: fence.Checksum(blob), Blob: blob}

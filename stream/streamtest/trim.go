@@ -207,13 +207,7 @@ const (
 func (s *scene) fill(n int) (entries []fence.Entry) {
 	s.Helper()
 	for range n {
-		c := fence.Commit{Tile: s.tile, Epoch: max(s.last.Epoch, 1), Contact: "owner:1", Prev: s.last,
-			Tick:    fence.Tick(s.last.Seq + 1),
-			Payload: make([]byte, largeEntry), Install: s.last.IsZero()}
-		r, err := s.Store.Commit(s.Context(), c)
-		require.NoError(s, err)
-		entries = append(entries, c.Entry())
-		s.last = r.Position
+		entries = append(entries, s.append(max(s.last.Epoch, 1), make([]byte, largeEntry), nil))
 	}
 	return entries
 }
