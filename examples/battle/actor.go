@@ -37,6 +37,9 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 		var f *players.Fleet
 		if f, err = p.newFleet(o.relayURL, o.gatewayURL); err == nil {
 			r.Ended(f.Play(ctx, func() {}))
+			if !o.orders { // else others play on
+				err = p.count(ctx, f, r)
+			}
 		}
 	} else {
 		var servers []tilefence.Server
@@ -53,8 +56,8 @@ func actor(ctx context.Context, o *options, dir string, logger *slog.Logger, out
 	if o.report == "json" || o.command == "bots" {
 		err = r.Write(o.report, out)
 	}
-	if o.command == "bots" && !r.Converged {
-		err = errors.Join(err, measure.ErrNotConverged)
+	if o.command == "bots" {
+		err = errors.Join(err, r.Verdict())
 	}
 	return err
 }

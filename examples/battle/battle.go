@@ -10,6 +10,7 @@ import (
 
 	"github.com/tilefence/tilefence"
 	"github.com/tilefence/tilefence/internal/benchmark/measure"
+	"github.com/tilefence/tilefence/internal/benchmark/players"
 	"github.com/tilefence/tilefence/internal/faultinject"
 	"github.com/tilefence/tilefence/internal/statuspoller"
 )
@@ -204,13 +205,19 @@ func (d *deployment) play(ctx context.Context) (*measure.Report, error) {
 			return nil, err
 		}
 	}
-	if r.Converged {
-		if r.Census, err = f.Census(context.WithoutCancel(ctx), d.backends.Log, d.world); err != nil {
-			return nil, err
-		}
+	if err = d.count(ctx, f, r); err != nil {
+		return nil, err
 	}
 	if d.chaos != nil && r.Converged {
 		r.Audited, err = f.Audit(context.WithoutCancel(ctx), d.backends.Ledger, energy, welcomeGift)
 	}
 	return r, err
+}
+
+// count counts the ships. The bots play no more, and what they saw was right.
+func (p *plan) count(ctx context.Context, f *players.Fleet, r *measure.Report) (err error) {
+	if r.Converged {
+		r.Census, err = f.Census(context.WithoutCancel(ctx), p.backends.Log, p.world)
+	}
+	return err
 }

@@ -249,6 +249,7 @@ func TestActorsAsProcesses(t *testing.T) {
 		"moves that were sent to the dead")
 	require.NoError(t, bots.Wait(), "the bots did not converge: %s", botScreen)
 	assert.Contains(t, botScreen.String(), `"converged": true`)
+	assert.Regexp(t, `"census": \{\s+"born": [1-9]`, botScreen.String())
 	for _, c := range []*exec.Cmd{bridge, checkpointer, relay, gateway} {
 		require.NoError(t, c.Process.Signal(syscall.SIGTERM))
 		assert.NoError(t, c.Wait(), "SIGTERM drains and ends with status 0")
