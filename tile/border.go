@@ -26,6 +26,7 @@ type border struct {
 	speech     transfer.Speech
 	changed    chan struct{} // closed when what is stable changes, or the owner ends
 	confirming bool
+	unstable   time.Time // since when nothing of what waits has become stable; zero: nothing waits
 
 	presented map[fence.TileID]transfer.Presented // what waits for a tick; see keep
 	waiting   atomic.Int32                        // how many those are
@@ -44,7 +45,7 @@ const (
 	presentBytes       = 512 << 10       // of one message
 	presentTimeout     = 5 * time.Second // of one message and its answer
 	answerWithin       = time.Second     // what was presented is decided and confirmed until then, or it is said later
-	closedAfter        = 2 * time.Second // without an answer
+	closedAfter        = 2 * time.Second // without an answer, or without anything that has become stable
 	confirmAgain       = 50 * time.Millisecond
 )
 
@@ -65,7 +66,7 @@ func (b *border) begin() {
 		b.stop()
 	}
 	b.ctx, b.stop = context.WithCancel(b.life)
-	b.confirming = false
+	b.confirming, b.unstable = false, time.Time{}
 	b.retried = map[stream.TransferID]bool{}
 	b.neighbors = map[fence.TileID]*neighbor{} // what they have answered another owner, or this one before, comes again
 	b.speech.Begin(b.history.Transfers, b.journals(), b.writesThrough())
@@ -96,11 +97,20 @@ func (b *border) committed(batch *stream.Batch, at fence.Position, confirmed boo
 	if b.speech.Committed(batch, at, b.history.Transfers, confirmed) {
 		b.said()
 	}
+	if b.unstable.IsZero() && b.speech.Waits() {
+		b.unstable = time.Now()
+	}
 	b.ask()
 }
 
+// shut reports whether nothing may depart, since what has departed cannot be said. b.mu is held.
+func (b *border) shut() bool { return !b.unstable.IsZero() && time.Since(b.unstable) > closedAfter }
+
 // said has what has become stable be spoken of. b.mu is held.
 func (b *border) said() {
+	if b.unstable = (time.Time{}); b.speech.Waits() {
+		b.unstable = time.Now()
+	}
 	close(b.changed)
 	b.changed = make(chan struct{})
 	b.speak()

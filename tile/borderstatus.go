@@ -21,10 +21,16 @@ func addTo(s *BorderStatus, peer fence.TileID, c *transfer.Channel, now fence.Ti
 	}
 }
 
-// noteClosed notes since when a border is closed.
-func noteClosed(s *BorderStatus, n *neighbor) {
+// noteClosed notes since when a border is closed, and on which side. b.mu is held.
+func (b *border) noteClosed(s *BorderStatus, n *neighbor) {
 	if n != nil && n.closed() && (s.Closed.IsZero() || n.failing.Before(s.Closed)) {
 		s.Closed = n.failing
+	}
+	if b.shut() {
+		s.Unconfirmed = b.unstable
+		if s.Closed.IsZero() || b.unstable.Before(s.Closed) {
+			s.Closed = b.unstable
+		}
 	}
 }
 
@@ -37,11 +43,13 @@ func (b *border) status() (s BorderStatus) {
 	for peer, c := range h.Transfers.All() {
 		addTo(&s, peer, c, h.Tick)
 	}
-	if s.For = time.Duration(s.Oldest) * b.cfg.TickInterval; s.UnderWay > 0 {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, n := range b.neighbors {
-			noteClosed(&s, n)
+	s.For = time.Duration(s.Oldest) * b.cfg.TickInterval
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.noteClosed(&s, nil)
+	for _, n := range b.neighbors {
+		if s.UnderWay > 0 {
+			b.noteClosed(&s, n)
 		}
 	}
 	return s
@@ -67,7 +75,7 @@ func (p *TileProcessor) Borders() (all []BorderStatus) {
 		s := BorderStatus{}
 		addTo(&s, peer, c, now)
 		s.Peer, s.For = peer, time.Duration(s.Oldest)*b.cfg.TickInterval
-		noteClosed(&s, b.neighbors[peer])
+		b.noteClosed(&s, b.neighbors[peer])
 		if t, waits := b.presented[peer]; waits {
 			fresh, _ := c.Fresh(t.After, t.Transfers)
 			s.Waiting = len(fresh)

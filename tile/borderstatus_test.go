@@ -1,6 +1,7 @@
 package tile_test
 
 import (
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -154,4 +155,62 @@ func TestWhatIsUnderWayFromAQuarantinedTileWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// No replica of tile 1 confirms for an hour, and ships want to sail both ways at each tick. What departs before the
+// border closes waits; then the rules are told that there is no room. What was decided waits, too. Then all arrive.
+func TestABorderClosesWhileNothingIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ships = 100
+		s := newSea(t)
+		store := &unconfirmedStore{Store: s.store}
+		cfg := tile.Config{TickInterval: 100 * time.Millisecond, ConfirmEvery: 1 << 20}
+		s.open(2, &port{}, cfg)
+		s.confirming = store
+		s.open(1, &port{}, cfg)
+		for _, from := range []fence.TileID{1, 2} {
+			for i := range ships {
+				_, err := s.order(from, sailing{Born: fmt.Sprint("of ", from, ": ", i)})
+				require.NoError(t, err)
+			}
+		}
+		store.behind.Store(true)
+		sail := func(from fence.TileID) (left int) {
+			for i := range ships {
+				o, err := s.order(from, sailing{Gone: fmt.Sprint("of ", from, ": ", i), To: uint64(3 - from)})
+				require.NoError(t, err)
+				if o.Outcome == stream.Applied {
+					left++
+				}
+			}
+			return left
+		}
+		left := sail(1)
+		assert.InDelta(t, 21, left, 3, "in the first two seconds")
+		arrived := sail(2)
+		assert.Equal(t, ships, arrived, "tile 1 decides, and its answers come too late to close the border")
+		time.Sleep(time.Hour)
+		assert.Zero(t, sail(1))
+		b := s.owner(1).Status().Border
+		assert.Equal(t, left, b.UnderWay)
+		assert.InDelta(t, time.Hour, time.Since(b.Unconfirmed), float64(time.Minute))
+		assert.Equal(t, b.Unconfirmed, b.Closed)
+		assert.Equal(t, b.Unconfirmed, s.owner(1).Borders()[0].Unconfirmed)
+		assert.Zero(t, s.owner(2).Status().Border.Unconfirmed)
+		assert.Equal(t, ships, s.owner(2).Status().UnderWay, "nothing was answered")
+
+		store.behind.Store(false)
+		time.Sleep(10 * time.Second)
+		assert.Zero(t, s.owner(1).Status().Border)
+		assert.Zero(t, s.owner(2).Status().Border)
+		found := s.census()
+		require.Len(t, found, 2*ships)
+		in := map[fence.TileID]int{}
+		for name, at := range found {
+			require.Len(t, at, 1, name)
+			in[at[0]]++
+		}
+		assert.Equal(t, map[fence.TileID]int{1: 2*ships - left, 2: left}, in)
+		s.drainAll()
+	})
 }

@@ -125,7 +125,7 @@ func (b *border) room(to fence.TileID, bytes int) int {
 	}
 	b.mu.Lock()
 	n := b.neighbors[to]
-	closed := n != nil && n.closed()
+	closed := b.shut() || n != nil && n.closed()
 	b.mu.Unlock()
 	if closed {
 		return 0

@@ -128,5 +128,9 @@ type BorderStatus struct {
 	Parked   int           // departures that came back, and with which the rules fail
 	Refused  int           // arrivals that were refused, and that the peer has not settled
 	Waiting  int           // arrivals that wait for a tick; always 0 with all together
-	Closed   time.Time     // since when the peer has not answered, if the border is closed; zero: it is open
+	// Closed is since when the border is closed: the peer has not answered, or see Unconfirmed. Zero: it is open.
+	Closed time.Time
+	// Unconfirmed is since when nothing departs for any tile, because the tile's replicas, or its journal, have not
+	// confirmed what has departed, or what was decided. Zero: they have, or will within moments.
+	Unconfirmed time.Time
 }

@@ -31,7 +31,8 @@ type Inputs struct {
 	UnderWay int
 
 	// Room is how many entities, of a payload of so many bytes each, may depart for a tile at this tick. It is 0 while
-	// as much is under way there as may be, or the tile does not answer: the border is closed.
+	// as much is under way there as may be, the tile does not answer, or this tile's replicas or journal do not confirm
+	// what has departed: the border is closed.
 	Room func(to fence.TileID, bytes int) int
 
 	// Rim is what is seen of another tile, the same however often the tick is decided: see Sighted. It is nothing of

@@ -64,11 +64,19 @@ const mostUnjournaled = 20
 // longUnderWay is how long something may be under way: longer than a take-over of the tile that it goes to.
 const longUnderWay = 30 * time.Second
 
+// longUnconfirmed is how long replicas may take to come back without being a problem of borders.
+const longUnconfirmed = 10 * time.Second
+
 // border adds what does not get across the tile's border.
 func (all *Problems) border(t *tile.Status) {
 	b := &t.Border
-	if b.For > longUnderWay {
-		const what = "entities are under way for long: their destinations do not take them, or replicas do not confirm"
+	if since := time.Since(b.Unconfirmed); !b.Unconfirmed.IsZero() && since > longUnconfirmed {
+		const what = "nothing crosses the borders of tiles: their replicas or journals do not confirm"
+		all.Add("transfers", what, t.Tile, since)
+		all.Detail(what, fmt.Sprintf("%d are under way and wait; bring back the replicas of the tile's shard, or the "+
+			"durable store", b.UnderWay))
+	} else if b.For > longUnderWay {
+		const what = "entities are under way for long: their destinations do not take them"
 		all.Add("transfers", what, t.Tile, b.For)
 		text := fmt.Sprintf("%d are under way, the oldest to tile %s for %d ticks", b.UnderWay, b.Peer, b.Oldest)
 		if !b.Closed.IsZero() {

@@ -27,6 +27,19 @@ func TestWhatIsUnderWayForLongIsAProblem(t *testing.T) {
 		"2026-01-02T03:04:05Z; see tilectl transfers", all[0].Detail)
 	assert.Equal(t, "transfers", all[1].Plane)
 	assert.Equal(t, "1; see tilectl transfers", all[1].Detail)
+
+	all = nil
+	s.Border.Parked, s.Border.Unconfirmed = 0, time.Now().Add(-time.Minute)
+	all.Tile(&s, time.Second)
+	assert.Len(t, all, 1)
+	assert.Contains(t, all[0].What, "replicas or journals do not confirm")
+	assert.InDelta(t, time.Minute, all[0].For, float64(time.Second))
+	assert.Equal(t, "2 are under way and wait; bring back the replicas of the tile's shard, or the durable store",
+		all[0].Detail)
+	all = nil
+	s.Border = tile.BorderStatus{Unconfirmed: time.Now().Add(-3 * time.Second)}
+	all.Tile(&s, time.Second)
+	assert.Empty(t, all)
 }
 
 // TestContests: a tile that was taken three times in a minute is contested, until the first of them is a minute ago.

@@ -13,8 +13,12 @@ type Speech struct {
 	Stable State
 
 	journal, through bool
-	waits            []waiting // committed since, oldest first
+	waits            []waiting // committed since, oldest first; see mostWaits
 }
+
+// mostWaits bounds the states that wait to be stable. Each may have an outbox of its own, of which a full one has
+// Window entries. Of more states some in between are forgotten: the tile says the same, in larger steps.
+const mostWaits = 32
 
 // waiting is the state after a batch that may still be lost.
 type waiting struct {
@@ -38,8 +42,20 @@ func (s *Speech) Committed(b *stream.Batch, at fence.Position, now State, confir
 		return true
 	case crosses:
 		s.waits = append(slices.Clip(s.waits), waiting{at, now})
+		if len(s.waits) > mostWaits {
+			s.thin()
+		}
 	}
 	return false
+}
+
+// thin forgets every other state that waits, but the last.
+func (s *Speech) thin() {
+	left := make([]waiting, 0, mostWaits)
+	for i := (len(s.waits) - 1) % 2; i < len(s.waits); i += 2 {
+		left = append(left, s.waits[i])
+	}
+	s.waits = left
 }
 
 // Confirmed notes that every replica has the history up to a position. It reports whether there is more to say.
@@ -66,6 +82,9 @@ func (s *Speech) Asks() (at fence.Position, ok bool) {
 	}
 	return s.waits[len(s.waits)-1].at, true
 }
+
+// Waits reports whether there is more to say than may be said.
+func (s *Speech) Waits() bool { return len(s.waits) > 0 }
 
 // Latest is the state after the last batch.
 func (s *Speech) Latest() *State {

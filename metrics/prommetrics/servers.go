@@ -117,7 +117,7 @@ type hostStats struct {
 	UnderWay    int           // entities that have left tiles and are not known to have arrived
 	UnderWayFor time.Duration // how long the oldest of them has been under way, in ticks' time
 	Parked      int           // entities that came back, and with which the rules fail
-	Closed      int           // tiles with a closed border: a tile that something is under way to does not answer
+	Closed      int           // tiles with a closed border: a neighbour does not answer, or nothing is confirmed
 	StaleSights int           // rims of other tiles that the rules look at, and that are not fresh
 	Silent      time.Duration // the longest that the owner of a followed tile has not been heard of
 }

@@ -53,7 +53,7 @@ func transfersKept(s *scene) {
 	}
 }
 
-// transfersRebase: an owner goes on from a state that has more, or less, than the stream. What follows is of that state.
+// transfersRebase: an owner goes on from a state that has less than the stream. What follows is of that state.
 func transfersRebase(s *scene) {
 	h := &transfertest.Tile{}
 	s.cross(h, 1, 5)
