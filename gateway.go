@@ -78,7 +78,7 @@ type GatewayServer struct {
 	players players
 	keyed   bool
 
-	unreached, unrouted, late health.Rising
+	unreached, unrouted, late, behind health.Rising
 
 	ran atomic.Bool
 }

@@ -139,6 +139,8 @@ func (g *GatewayServer) problems() (all health.Problems) {
 	all.Trouble("intents", "the coordination store does not answer who owns tiles", 0, unread)
 	all.Trouble("intents", "this gateway is late: it refuses movements and new clients until it is not", 0,
 		g.late.Lately(g.clients.Stats().Late))
+	all.Trouble("intents", "the ledger's store is late: it refuses actions until it is not", 0,
+		g.behind.Lately(g.gateway.Stats().Ledger.Refused))
 	return all
 }
 

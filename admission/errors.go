@@ -64,8 +64,8 @@ func (e *PendingError) Is(target error) bool { return target == ErrPending }
 // Unwrap gives the cause.
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// LimitError is an intent above a rate of its actor or its tile, or of take-overs, by more than it may wait. It was not
-// sent, and for the first two scopes not admitted either.
+// LimitError is an intent above a rate of its actor or its tile, or of take-overs, by more than it may wait; or one
+// beyond what the ledger can do. It was not sent, and, but for take-overs, not admitted either.
 type LimitError struct {
 	Actor      string
 	Kind       Kind

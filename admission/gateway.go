@@ -154,8 +154,9 @@ type Gateway struct {
 	crowds      *shaper[fence.TileID]
 	takeovers   *turns
 
-	counts  counters
-	failing atomic.Pointer[map[fence.TileID]bool] // tiles that the last sweep gave up
+	counts   counters
+	underWay underWay
+	failing  atomic.Pointer[map[fence.TileID]bool] // tiles that the last sweep gave up
 }
 
 // NewGateway returns a gateway. price says what an action costs; it must not be nil, since nothing else keeps clients
@@ -191,7 +192,8 @@ func NewGateway(
 
 // Act takes an economic action: it is admitted durably before any tile sees it, then sent, then resolved
 // with the tile's outcome. Call it again with the same action, by this gateway or another, after any
-// failure or crash: it goes on where it stopped, and once there is an outcome it returns that, for ever.
+// failure or crash: it goes on where it stopped, and once there is an outcome it returns that, for ever. A call for an
+// action that this gateway is presenting already waits for that call's answer.
 //
 // The artifact returned without an error is terminal. Its outcome is Rejected with a Reason when the
 // account could not pay, and Redirected, with the cost given back, when the tile moved twice while the
@@ -204,7 +206,7 @@ func NewGateway(
 // sent nothing to a tile, and unless a *fence.StoreError says that the outcome is unknown, it spent nothing either.
 func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
-	art, d, err := g.act(ctx, a)
+	art, d, err := g.actOnce(ctx, a)
 	info := DoneInfo{Kind: Act, Tile: a.Tile, ActionID: a.ID, First: d.first, Redirects: d.redirects,
 		Resubmits: d.resubmits, Took: time.Since(began), Err: err}
 	if err == nil {
@@ -214,7 +216,7 @@ func (g *Gateway) Act(ctx context.Context, a Action) (Artifact, error) {
 	return art, err
 }
 
-func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error) {
+func (g *Gateway) actOnce(ctx context.Context, a Action) (art Artifact, d delivery, err error) {
 	if err := a.validateRequest(); err != nil {
 		return Artifact{}, delivery{}, err
 	}
@@ -223,6 +225,20 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 	if err := g.shape(ctx, info, wait, ok); err != nil {
 		return Artifact{}, delivery{}, err
 	}
+	// The fingerprint is that of the client's own request, so that a change of price does not make another request of a
+	// retry.
+	if a.Fingerprint.IsZero() {
+		a.Fingerprint = fingerprintOf(a)
+	}
+	art, shared, err := g.underWay.once(ctx, presented{a.ID, a.Fingerprint}, func() (art Artifact, err error) {
+		art, d, err = g.act(ctx, a)
+		return art, err
+	})
+	d.replayed = d.replayed || shared
+	return art, d, err
+}
+
+func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error) {
 	art, err := g.admit(ctx, a)
 	if err != nil {
 		return Artifact{}, delivery{}, err
@@ -242,12 +258,8 @@ func (g *Gateway) act(ctx context.Context, a Action) (Artifact, delivery, error)
 	return art, d, err
 }
 
-// admit prices the action and admits it. The fingerprint is that of the client's own request, so that a
-// change of price does not make another request of a retry.
+// admit prices the action and admits it.
 func (g *Gateway) admit(ctx context.Context, a Action) (Artifact, error) {
-	if a.Fingerprint.IsZero() {
-		a.Fingerprint = fingerprintOf(a)
-	}
 	priced, err := a, g.allow(a.Tile)
 	if err == nil {
 		if priced, err = g.price(ctx, a); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/internal/hook"
+	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/internal/setting"
 	"github.com/tilefence/tilefence/stream"
 )
@@ -25,8 +26,34 @@ type Config struct {
 // any number of processes may share a Store. Safe for concurrent use.
 type AdmissionLedger struct {
 	store Store
+	calls *overload.Control // of the store, for actions
 	log   *slog.Logger
 	hooks Hooks
+}
+
+// Bounds of the store's calls. A store that gets more at once than it can do makes all of them wait, until none has its
+// answer before its caller leaves. An action that was admitted goes before others, and is not refused: what it cost
+// should not lie idle.
+const (
+	callsAtOnce  = 32
+	callsWaiting = 4096
+	callTarget   = 250 * time.Millisecond // in which a call should begin
+)
+
+// turn waits until the store may be called, and says how to end that. limit is whose call it is, and the error if the
+// store has too much to do; if ctx ends first, the error is a *fence.StoreError.
+func (l *AdmissionLedger) turn(ctx context.Context, class overload.Class, op string, limit LimitError) (
+	done func(), err error,
+) {
+	err = l.calls.Enter(ctx, overload.Request{Holder: limit.Actor, Class: class})
+	if late, ok := errors.AsType[*overload.RefusedError](err); ok {
+		limit.Scope, limit.RetryAfter = ScopeLedger, late.After
+		return nil, &limit
+	}
+	if err != nil {
+		return nil, &fence.StoreError{Op: op, Outcome: fence.ErrNotApplied, Err: err}
+	}
+	return func() { l.calls.Leave(time.Now()) }, nil
 }
 
 // New returns a ledger over store. It does no I/O. A nil store is a *fence.ArgumentError.
@@ -37,7 +64,8 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 	}
 	c := setting.Of(cfg)
 	log := cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return &AdmissionLedger{store: store, log: log, hooks: c.Hooks}, nil
+	return &AdmissionLedger{store: store, calls: overload.New(callsAtOnce, callsWaiting, callTarget), log: log,
+		hooks: c.Hooks}, nil
 }
 
 // Admit spends the action's cost and records the action, in one step, unless its ID is known: then the
@@ -47,8 +75,9 @@ func New(store Store, cfg *Config) (*AdmissionLedger, error) {
 // An open artifact means: forward Artifact.Intent to the tile, then Resolve. If it is a Duplicate,
 // another client may be doing that already: call Attempt first.
 //
-// Errors: a *fence.ArgumentError; a *ReusedError when the ID belongs to another request; a *fence.StoreError,
-// after which the same call is safe and settles the question.
+// Errors: a *fence.ArgumentError; a *LimitError of ScopeLedger when the ledger has too much to do, and nothing was
+// spent; a *ReusedError when the ID belongs to another request; a *fence.StoreError, after which the same call is safe
+// and settles the question.
 func (l *AdmissionLedger) Admit(ctx context.Context, a Action) (Artifact, error) {
 	began := time.Now()
 	art, err := l.admit(ctx, a)
@@ -64,6 +93,12 @@ func (l *AdmissionLedger) admit(ctx context.Context, a Action) (Artifact, error)
 	if a.Fingerprint.IsZero() {
 		a.Fingerprint = fingerprintOf(a)
 	}
+	done, err := l.turn(ctx, overload.Move, "admit "+a.ID,
+		LimitError{Kind: Act, Actor: a.Actor, Tile: a.Tile})
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer done()
 	now, err := l.store.Now(ctx)
 	if err != nil {
 		return Artifact{}, err
@@ -110,6 +145,11 @@ func (l *AdmissionLedger) Attempt(ctx context.Context, actionID string) (Artifac
 	if err := validateName("action ID", actionID); err != nil {
 		return Artifact{}, err
 	}
+	done, err := l.turn(ctx, overload.Owed, "attempt "+actionID, LimitError{Kind: Act})
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer done()
 	now, err := l.store.Now(ctx)
 	if err != nil {
 		return Artifact{}, err
@@ -128,6 +168,12 @@ func (l *AdmissionLedger) Attempt(ctx context.Context, actionID string) (Artifac
 //
 // Errors: ErrUnknownAction; a *fence.StoreError.
 func (l *AdmissionLedger) Withdraw(ctx context.Context, art Artifact) error {
+	done, err := l.turn(ctx, overload.Owed, "withdraw "+art.ActionID,
+		LimitError{Kind: Act, Actor: art.Actor, Tile: art.Tile})
+	if err != nil {
+		return err
+	}
+	defer done()
 	return l.store.Withdraw(ctx, art.ActionID, art.AttemptID)
 }
 
@@ -171,12 +217,7 @@ func (l *AdmissionLedger) settle(ctx context.Context, s Settlement) (Artifact, e
 		return Artifact{}, err
 	}
 	began := time.Now()
-	var art Artifact
-	at, err := l.store.Now(ctx)
-	if err == nil {
-		s.At = at
-		art, err = l.store.Settle(ctx, s)
-	}
+	art, err := l.settleInTurn(ctx, s)
 	if errors.Is(err, fence.ErrUnknownOutcome) {
 		art, err = l.rereadSettled(ctx, s.ActionID, err)
 	}
@@ -194,6 +235,18 @@ func (l *AdmissionLedger) settle(ctx context.Context, s Settlement) (Artifact, e
 	return art, nil
 }
 
+func (l *AdmissionLedger) settleInTurn(ctx context.Context, s Settlement) (art Artifact, err error) {
+	done, err := l.turn(ctx, overload.Owed, "settle "+s.ActionID, LimitError{Kind: Act})
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer done()
+	if s.At, err = l.store.Now(ctx); err != nil {
+		return Artifact{}, err
+	}
+	return l.store.Settle(ctx, s)
+}
+
 // rereadSettled settles a lost answer to a Settle; an artifact that is still open settles nothing.
 func (l *AdmissionLedger) rereadSettled(ctx context.Context, actionID string, cause error) (Artifact, error) {
 	art, err := l.reread(ctx, actionID, cause)
@@ -203,11 +256,17 @@ func (l *AdmissionLedger) rereadSettled(ctx context.Context, actionID string, ca
 	return art, err
 }
 
-// Lookup reads an action's artifact. Errors: ErrUnknownAction; a *fence.ArgumentError; a *fence.StoreError.
+// Lookup reads an action's artifact. Errors: ErrUnknownAction; a *fence.ArgumentError; a *LimitError of ScopeLedger; a
+// *fence.StoreError.
 func (l *AdmissionLedger) Lookup(ctx context.Context, actionID string) (Artifact, error) {
 	if err := validateName("action ID", actionID); err != nil {
 		return Artifact{}, err
 	}
+	done, err := l.turn(ctx, overload.Move, "look up "+actionID, LimitError{Kind: Ask})
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer done()
 	art, err := l.store.Lookup(ctx, actionID)
 	art.Duplicate = err == nil
 	return art, err

@@ -32,6 +32,7 @@ const (
 	ScopeActor    Scope = "actor"    // the intents of an actor, of one kind: MoveRate, ActRate
 	ScopeTile     Scope = "tile"     // the movements to a tile: TileRate
 	ScopeTakeover Scope = "takeover" // the tiles whose owner is not known: TakeoverRate
+	ScopeLedger   Scope = "ledger"   // the actions that the ledger can admit in time
 )
 
 // shaper delays what comes above a rate until its turn, and refuses what would have to wait longer than a bound. It

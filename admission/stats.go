@@ -17,6 +17,8 @@ type Stats struct {
 
 	// Intents above a rate: of their actor, of their tile, of take-overs.
 	Actors, Tiles, Takeovers Shaped
+	// Actions that the ledger had no time for. Only Refused is counted.
+	Ledger Shaped
 }
 
 // Shaped counts the intents above a rate.
@@ -74,6 +76,9 @@ func (c *counters) add(info DoneInfo) {
 	t := &c.Moves
 	if info.Kind == Act {
 		t = &c.Acts
+	}
+	if late, ok := errors.AsType[*LimitError](info.Err); ok && late.Scope == ScopeLedger {
+		c.Ledger.Refused++
 	}
 	n := &t.Failed
 	switch {

@@ -126,6 +126,9 @@ func describe(err error) *Error {
 		e.Code, e.Message = CodePending, "the action is admitted; ask again for its outcome"
 	case !e.Crossing.IsZero():
 		e.Code, e.Message = CodeCrossed, "you have left this tile: send the intent to tile "+e.Crossing.To.String()
+	case limited != nil && limited.Scope == admission.ScopeLedger:
+		e.Code, e.Message = CodeOverloaded, "the ledger has too many actions just now"
+		e.RetryAfter = limited.RetryAfter
 	case limited != nil && limited.Scope != admission.ScopeActor && limited.Scope != "":
 		e.Code, e.Message, e.RetryAfter = CodeOverloaded, "the tile has too many intents just now", limited.RetryAfter
 	case limited != nil:

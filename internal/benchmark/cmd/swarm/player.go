@@ -47,7 +47,7 @@ type order struct {
 	action string // empty: a move
 	body   []byte
 	began  time.Time
-	tries  int
+	tries  int       // that had no answer, or another error than a refusal
 	again  time.Time // when it is presented again; zero: it is under way
 }
 
@@ -171,7 +171,6 @@ func (p *player) present(now time.Time) error {
 	p.sent++
 	o := &p.order
 	o.id, o.began, o.again = p.sent, now, time.Time{}
-	o.tries++
 	p.text = appendIntent(p.text[:0], o.id, p.tile.id, o.action, o.body)
 	return p.gateway.Send(true, p.text)
 }
@@ -192,6 +191,7 @@ func (p *player) remind(now time.Time) error {
 // failed notes that the order was presented in vain.
 func (p *player) failed(now time.Time) {
 	o := &p.order
+	o.tries++
 	switch {
 	case o.action == "":
 		p.movesFailed++
