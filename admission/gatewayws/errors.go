@@ -126,11 +126,8 @@ func describe(err error) *Error {
 		e.Code, e.Message = CodePending, "the action is admitted; ask again for its outcome"
 	case !e.Crossing.IsZero():
 		e.Code, e.Message = CodeCrossed, "you have left this tile: send the intent to tile "+e.Crossing.To.String()
-	case limited != nil && limited.Scope == admission.ScopeLedger:
-		e.Code, e.Message = CodeOverloaded, "the ledger has too many actions just now"
-		e.RetryAfter = limited.RetryAfter
 	case limited != nil && limited.Scope != admission.ScopeActor && limited.Scope != "":
-		e.Code, e.Message, e.RetryAfter = CodeOverloaded, "the tile has too many intents just now", limited.RetryAfter
+		e.Code, e.Message, e.RetryAfter = CodeOverloaded, tooMany(limited.Scope), limited.RetryAfter
 	case limited != nil:
 		e.Code, e.Message, e.RetryAfter = CodeLimited, "too fast", limited.RetryAfter
 	case errors.As(err, &refused):
@@ -149,6 +146,14 @@ func describe(err error) *Error {
 	}
 	e.Retryable = e.Code.Retryable()
 	return e
+}
+
+// tooMany says of what there is too much.
+func tooMany(s admission.Scope) string {
+	if s == admission.ScopeLedger {
+		return "the ledger has too many actions just now"
+	}
+	return "the tile has too many intents just now"
 }
 
 // crossingOf is where an error says that the actor went.

@@ -1,6 +1,7 @@
 package gatewayws
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/tilefence/tilefence/admission"
@@ -8,7 +9,7 @@ import (
 )
 
 // Bounds of what a gateway begins. A turn is that of an intent which is about to run: it lasts until a goroutine runs
-// it, so turns come as fast as the processors have time for them.
+// it, after all that could run when it was given, so turns come as fast as the processors have time for them.
 const (
 	turnsPerProcessor = 16
 	mostWaiting       = 4096                  // intents; each has at most maxFrame bytes
@@ -30,6 +31,10 @@ func (s *conn) inTurn(f *intentFrame, run func(late error)) {
 	s.cfg.turns.Submit(now, r, func(late error) {
 		s.workerPool.run(func() {
 			if late == nil {
+				// Those that read from clients go first. Reading costs little, and what is read waits in the room, where it
+				// is seen and refused in time. Otherwise each intent would begin as soon as it was read, and all would wait
+				// where nobody looks: in the scheduler's queue of goroutines that have something to read.
+				runtime.Gosched()
 				s.cfg.turns.Leave(time.Now())
 			}
 			run(late)

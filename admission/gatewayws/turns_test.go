@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/internal/gate"
 	"github.com/tilefence/tilefence/internal/overload"
 	"github.com/tilefence/tilefence/internal/wait/waittest"
 	"github.com/tilefence/tilefence/relay/session"
@@ -105,6 +108,41 @@ func TestMovementsGiveWayToActions(t *testing.T) {
 	}, 10*time.Second, 10*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(began), refused.RetryAfter-50*time.Millisecond)
 	require.NoError(t, client.Close())
+}
+
+// An intent begins after what other clients have sent is read. A scheduler that takes the processor from a goroutine
+// changes the order now and then, so most of many rounds count.
+func TestReadingGoesFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const rounds, clients = 100, turnsPerProcessor
+	good := 0
+	for range rounds {
+		s := conn{cfg: &Config{turns: overload.New(clients, mostWaiting, beginTarget)}, sess: new(gate.Session),
+			workerPool: new(workerPool)}
+		var read, ran sync.WaitGroup
+		var submitted, before atomic.Int64
+		before.Store(clients)
+		begin := make(chan struct{})
+		for range clients {
+			ran.Add(1)
+			read.Go(func() {
+				<-begin
+				submitted.Add(1)
+				s.inTurn(&intentFrame{Kind: admission.Move}, func(error) {
+					defer ran.Done()
+					before.Store(min(before.Load(), submitted.Load()))
+				})
+			})
+		}
+		runtime.Gosched() // all wait
+		close(begin)
+		read.Wait()
+		ran.Wait()
+		if before.Load() == clients {
+			good++
+		}
+	}
+	require.Greater(t, good, rounds/2)
 }
 
 // A movement that has waited for longer than its player does is not begun.
