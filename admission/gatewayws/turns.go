@@ -31,9 +31,9 @@ func (s *conn) inTurn(f *intentFrame, run func(late error)) {
 	s.cfg.turns.Submit(now, r, func(late error) {
 		s.workerPool.run(func() {
 			if late == nil {
-				// Those that read from clients go first. Reading costs little, and what is read waits in the room, where it
-				// is seen and refused in time. Otherwise each intent would begin as soon as it was read, and all would wait
-				// where nobody looks: in the scheduler's queue of goroutines that have something to read.
+				// Those that read from clients go first. Reading costs little, and what is read waits in the room,
+				// where it is seen and refused in time. Otherwise each intent would begin as soon as it was read,
+				// and all would wait in the scheduler's queue of goroutines with something to read, unseen.
 				runtime.Gosched()
 				s.cfg.turns.Leave(time.Now())
 			}
