@@ -28,7 +28,8 @@ const (
 	pingInterval       = 20 * time.Second // after which a peer is asked for a sign of life
 )
 
-// Admitter takes the intents of authenticated clients: an admission.Gateway.
+// Admitter takes the intents of authenticated clients: an admission.Gateway. One that also has StartMove, as that has,
+// needs no goroutine for a movement that waits for its tile.
 type Admitter interface {
 	Move(ctx context.Context, in tile.Intent) (tile.Result, error)
 	Act(ctx context.Context, a admission.Action) (admission.Artifact, error)

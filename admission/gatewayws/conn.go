@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +16,15 @@ import (
 	"github.com/tilefence/tilefence/internal/hook"
 	"github.com/tilefence/tilefence/internal/socket"
 	"github.com/tilefence/tilefence/relay/session"
-	"github.com/tilefence/tilefence/tile"
 )
 
-// conn is one client's connection. One goroutine reads, and one more runs for each intent under way; any of them
-// may write. A client that is silent costs the one that reads, and a timer.
+// conn is one client's connection. One goroutine reads; a worker runs each intent, but for the time in which a movement
+// waits for its tile; the handler's writers write. A client that is silent costs the one that reads, and a timer.
 type conn struct {
 	cfg        *Config
 	gateway    Admitter
+	moves      starter
+	pool       *socket.WritePool // all connections'
 	gate       *gate.Gate
 	sess       *gate.Session
 	wire       *socket.Conn
@@ -35,21 +35,23 @@ type conn struct {
 	beat       *time.Timer
 
 	malformed socket.Budget // of messages; used by the reading goroutine only
-	outbox    outbox        // what the game tells the player
+	outbox    outbox
 
 	mu       sync.Mutex
 	room     sync.Cond // for one more to be busy; the reader waits
 	running  int       // intents under way
-	busy     int       // goroutines that run an intent or write an answer, at most two for each intent under way
+	busy     int       // intents that are run or whose answer is not written, at most two for each under way
 	draining bool
-	leaving  bool               // our close frame is out, or about to be
+	leaving  bool               // our close frame is in the outbox, or was
 	ended    *socket.FrameError // why the game or the server has ended it; nil: neither has
 	asked    time.Time          // when it was last pinged
 }
 
-func newConn(cfg *Config, gateway Admitter, d *gate.Gate, sess *gate.Session, wire *socket.Conn, c *workerPool) *conn {
-	s := &conn{cfg: cfg, gateway: gateway, gate: d, sess: sess, wire: wire, workerPool: c, opened: time.Now()}
+func (h *Handler) newConn(sess *gate.Session, wire *socket.Conn) *conn {
+	s := &conn{cfg: &h.cfg, gateway: h.gateway, moves: h.moves, pool: h.pool, gate: h.gate, sess: sess, wire: wire,
+		workerPool: &h.workerPool, opened: time.Now()}
 	s.room.L = &s.mu
+	s.outbox.turn.Write = s.writeSome
 	return s
 }
 
@@ -91,7 +93,7 @@ func (s *conn) enterGame(ctx context.Context) error {
 		}
 	}
 	if left := s.sess.Remaining(time.Now()); left > 0 {
-		s.write(answerFrame{Session: &sessionFrame{left.Milliseconds()}})
+		s.write(answerFrame{Session: &sessionFrame{left.Milliseconds()}}, load{})
 	}
 	return nil
 }
@@ -146,26 +148,23 @@ func (s *conn) receive(ctx context.Context, op byte, b []byte) *socket.FrameErro
 	if err != nil {
 		refused = &Error{Code: CodeMalformed, Message: err.Error()}
 		if !s.malformed.Spend(time.Now(), 1, maxMalformed) {
-			s.done()
+			s.done(1)
 			return errTooMalformed
 		}
 	}
 	if refused == nil {
 		s.work.Add(1)
 		s.inTurn(&f, func(late error) {
-			defer s.work.Done()
-			defer s.done()
-			answer := s.answer(ctx, &f, late)
-			s.finish()
-			s.write(answer)
+			if late == nil && f.Kind == admission.Move {
+				s.startMove(ctx, &f)
+				return
+			}
+			s.reply(s.answer(ctx, &f, late))
 		})
 		return nil
 	}
-	// In the reader's own goroutine, so that a client that sends nonsense faster than it reads answers is not read any
-	// more.
-	defer s.done()
 	hook.Call(s.cfg.Hooks.Answered, AnswerInfo{Actor: s.sess.Actor(), Kind: f.Kind, Code: refused.Code})
-	s.write(refused.frame(f.ID))
+	s.write(refused.frame(f.ID), load{answers: 1})
 	return nil
 }
 
@@ -210,15 +209,16 @@ func (s *conn) end(why *socket.FrameError) bool {
 		return false
 	}
 	s.ended = why
-	go s.leave(socket.CloseFrame(why.Status, why.Reason))
+	s.close(socket.CloseFrame(why.Status, why.Reason))
 	return true
 }
 
-// enter counts the caller as busy until it calls done. Its error says why an intent cannot be run.
+// enter counts an intent, or a message that is none, as busy until its answer is written. Its error says why an intent
+// cannot be run.
 //
 // An intent is finished before its answer is written, or a client that sends the next one at once would find it
 // still under way. What a client that reads slowly can pile up is bounded by how many are busy: when all of them wait
-// to write, the client is not read any more.
+// to be written, the client is not read any more.
 func (s *conn) enter(intent bool) (refused *Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,22 +238,23 @@ func (s *conn) enter(intent bool) (refused *Error) {
 	return nil
 }
 
-// finish counts an intent as run.
-func (s *conn) finish() {
+// reply counts an intent as run and has its answer written.
+func (s *conn) reply(answer answerFrame) {
 	s.mu.Lock()
 	s.running--
 	s.mu.Unlock()
+	s.write(answer, load{answers: 1})
+	s.work.Done()
 }
 
-// done counts the caller out. The last one of a session that drains closes the connection.
-func (s *conn) done() {
+// done counts out those whose answers are written. The last one of a session that drains closes the connection.
+func (s *conn) done(answers int) {
 	s.mu.Lock()
-	s.busy--
-	last := s.draining && s.busy == 0
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	s.busy -= answers
 	s.room.Signal()
-	if last {
-		s.leave(goingAway)
+	if s.draining && s.busy == 0 {
+		s.close(goingAway)
 	}
 }
 
@@ -266,7 +267,7 @@ func (s *conn) answer(ctx context.Context, f *intentFrame, late error) answerFra
 			Code: refused.Code})
 		return refused.frame(f.ID)
 	}
-	answer, err := s.guarded(ctx, f)
+	answer, err := s.guarded(f, func() (Answer, error) { return s.run(ctx, f) })
 	return s.say(f, &answer, err, time.Since(began))
 }
 
@@ -292,19 +293,6 @@ func (s *conn) say(f *intentFrame, answer *Answer, err error, took time.Duration
 	return frame
 }
 
-// guarded keeps one intent that makes the game's own checks panic from ending every client's connection,
-// as package http does with a request.
-func (s *conn) guarded(ctx context.Context, f *intentFrame) (a Answer, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			s.cfg.refusals.Error("panic at the gateway", "actor", s.sess.Actor(), "kind", f.Kind, "panic", v, "stack",
-				string(debug.Stack()))
-			a, err = Answer{}, errPanic
-		}
-	}()
-	return s.run(ctx, f)
-}
-
 var (
 	errDraining  = &Error{Code: CodeDraining, Message: "this gateway is going away", Retryable: true}
 	errPanic     = errors.New("panic")
@@ -315,8 +303,8 @@ var (
 		Want: "none of them in a move, which is free"}
 )
 
-// run hands the intent to the gateway. Each kind has a function of its own: what an intent waits in, for up to a tick,
-// is the stack of all its callers.
+// run hands an intent that is no movement to the gateway. Each kind has a function of its own: what an intent waits in,
+// for up to a tick, is the stack of all its callers.
 func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 	if f.Kind == kindRefresh {
 		return s.refresh(f.Token)
@@ -331,14 +319,9 @@ func (s *conn) run(ctx context.Context, f *intentFrame) (Answer, error) {
 		return s.ask(ctx, f)
 	case admission.Act:
 		return s.act(ctx, f)
-	case kindWhere:
-		place, err := s.where(ctx)
-		return Answer{where: &whereFrame{place}}, err
 	}
-	if f.Tile == 0 {
-		return s.lead(ctx, f)
-	}
-	return s.move(ctx, f)
+	place, err := s.where(ctx)
+	return Answer{where: &whereFrame{place}}, err
 }
 
 // where asks where the actor is.
@@ -347,26 +330,6 @@ func (s *conn) where(ctx context.Context) (fence.TileID, error) {
 		return 0, nil
 	}
 	return s.cfg.Where(ctx, s.sess.Actor())
-}
-
-// lead sends a movement that names no tile to where the actor is. If that is not known, the gateway refuses it.
-func (s *conn) lead(ctx context.Context, f *intentFrame) (a Answer, err error) {
-	if f.Tile, err = s.where(ctx); err != nil {
-		return Answer{}, err
-	}
-	a, err = s.move(ctx, f)
-	a.Tile = f.Tile
-	return a, err
-}
-
-func (s *conn) move(ctx context.Context, f *intentFrame) (Answer, error) {
-	s.tile.Store(uint64(f.Tile))
-	if f.Action != "" || f.Asset != "" || f.Cost != 0 {
-		return Answer{}, errPaidMove
-	}
-	r, err := s.gateway.Move(ctx, tile.Intent{Tile: f.Tile, MoveID: f.Move, Actor: s.sess.Actor(),
-		Body: f.Body})
-	return Answer{Outcome: r.Outcome, Why: r.Why, Crossing: r.Crossing}, err
 }
 
 func (s *conn) act(ctx context.Context, f *intentFrame) (Answer, error) {
@@ -404,11 +367,12 @@ func (s *conn) refresh(token string) (Answer, error) {
 	return Answer{session: &sessionFrame{s.sess.Remaining(time.Now()).Milliseconds()}}, nil
 }
 
-func (s *conn) write(f answerFrame) {
-	s.send(socket.Seal(f.append(make([]byte, socket.MaxHeader, 96)), socket.OpText))
+// write has an answer written.
+func (s *conn) write(f answerFrame, of load) {
+	s.post(socket.Seal(f.append(make([]byte, socket.MaxHeader, 96)), socket.OpText), of)
 }
 
-// send writes a frame. A client that does not take it in time is disconnected.
+// send writes a frame before those of the outbox. A client that does not take it in time is disconnected.
 func (s *conn) send(frame []byte) {
 	if s.wire.Send(writeTimeout, frame) != nil {
 		s.cut() // the reader reports why
@@ -445,28 +409,28 @@ func (s *conn) ping() {
 // drain closes the connection when the intents under way are finished. It does not wait.
 func (s *conn) drain() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.draining = true
-	idle := s.busy == 0
-	s.mu.Unlock()
-	if idle {
-		go s.leave(goingAway)
+	if s.busy == 0 {
+		s.close(goingAway)
 	}
 }
 
 var goingAway = socket.CloseFrame(int(websocket.StatusGoingAway), "draining")
 
-// leave sends a close frame, once. A client that does not answer it within writeTimeout is cut off.
+// leave closes the connection with a frame, once, behind what is in the outbox. It does not wait. A client that does
+// not answer the frame within writeTimeout is cut off.
 func (s *conn) leave(closing []byte) {
 	s.mu.Lock()
-	left := s.leaving
-	s.leaving = true
-	s.mu.Unlock()
-	if left {
-		return
-	}
-	s.send(closing)
-	if s.wire.SetReadDeadline(time.Now().Add(writeTimeout)) != nil {
-		s.cut()
+	defer s.mu.Unlock()
+	s.close(closing)
+}
+
+// close is leave with the mutex held.
+func (s *conn) close(closing []byte) {
+	if !s.leaving {
+		s.leaving = true
+		s.post(closing, load{closing: true})
 	}
 }
 

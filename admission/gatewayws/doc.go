@@ -105,6 +105,7 @@
 //
 // # Concurrency and testing
 //
-// Handler and Client are safe for concurrent use. To test against the package, serve a Handler over a fake
-// Admitter, three methods, with httptest.
+// Handler and Client are safe for concurrent use. A client of a Handler has one goroutine, that reads; a movement that
+// waits for its tile has none, and answers that come together go out in one write. To test against the package, serve a
+// Handler over a fake Admitter, three methods, with httptest.
 package gatewayws

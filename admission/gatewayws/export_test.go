@@ -11,7 +11,7 @@ func (h *Handler) Untold() (most int) {
 	defer h.mu.Unlock()
 	for s := range h.sessions {
 		s.outbox.mu.Lock()
-		most = max(most, len(s.outbox.frames))
+		most = max(most, s.outbox.waiting.told+s.outbox.taken.told)
 		s.outbox.mu.Unlock()
 	}
 	return most

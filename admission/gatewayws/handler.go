@@ -20,6 +20,8 @@ import (
 // Handler serves clients. Create one with New. It is an http.Handler.
 type Handler struct {
 	gateway Admitter
+	moves   starter
+	pool    *socket.WritePool // writes to all sessions
 	gate    *gate.Gate
 	cfg     Config
 
@@ -57,8 +59,12 @@ func New(gateway Admitter, authenticate session.AuthenticateFunc, cfg *Config) (
 	if err != nil {
 		return nil, err
 	}
-	return &Handler{gateway: gateway, gate: d, cfg: c, sessions: map[*conn]struct{}{},
-		byActor: map[string]map[*conn]struct{}{}}, nil
+	moves, ok := gateway.(starter)
+	if !ok {
+		moves = waiting{gateway}
+	}
+	return &Handler{gateway: gateway, moves: moves, pool: socket.NewWritePool(), gate: d, cfg: c,
+		sessions: map[*conn]struct{}{}, byActor: map[string]map[*conn]struct{}{}}, nil
 }
 
 // ServeHTTP upgrades the request. A connection that it has taken over belongs to the Handler: http.Server.Shutdown
@@ -104,7 +110,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.cfg.refusals.Info("no upgrade", "remote", r.RemoteAddr, "error", err)
 		return
 	}
-	h.start(r, newConn(&h.cfg, h.gateway, h.gate, sess, wire, &h.workerPool))
+	h.start(r, h.newConn(sess, wire))
 }
 
 func offers(r *http.Request, subprotocol string) bool {
@@ -185,6 +191,7 @@ func (h *Handler) start(r *http.Request, s *conn) {
 			s.serve(ctx)
 		} else {
 			s.leave(away)
+			s.work.Wait()
 			s.cut()
 		}
 		s.sess.Close()
