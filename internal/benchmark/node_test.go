@@ -64,6 +64,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if text, is := os.LookupEnv(envOrders); is {
+		if err := serveOrders(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 

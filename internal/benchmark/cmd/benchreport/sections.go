@@ -144,6 +144,10 @@ var sections = []section{
 		"One tile server at 2 Hz, one gateway's connection, and the former way of one request an intent, offered the same. " +
 			"`late` is from the tick's commit to the answer.",
 		"./tile/tilehttp", "Intents/steady"},
+	{"What an order costs a gateway",
+		"2,000 players on sockets of their own give a movement a second each; a tile server answers those of a tick of 100 ms together. `bare` is a process that reads the same frames and writes an answer of as many bytes, in the same run. " +
+			"`us` is processor time an order, `x-bare` the gateway's over that of bare; `idle-KiB` and `playing-KiB` are the gateway's resident memory a player.",
+		"./internal/benchmark", "^BenchmarkOrderCost$"},
 	{"Checkpoints",
 		"A 100 KB snapshot against one bare write of the same bytes, a journal entry of 2 KiB likewise; what 10,000 tiles cost of which nothing is new.",
 		"./checkpoint/...", "."},
