@@ -21,6 +21,9 @@ import (
 //go:embed newgame
 var newgame embed.FS
 
+// lobbyFile is for games with a lobby alone.
+const lobbyFile = "newgame/lobby.go.tmpl"
+
 // gameName is what a game may be called: it becomes part of a module's path, and of the names of tables.
 var gameName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,30}[a-z0-9]$`)
 
@@ -30,12 +33,13 @@ type game struct {
 	Go      string // version of the language
 	Version string // of this module; empty: the newest
 	Replace string // directory of a clone of this repository; empty: none
+	Lobby   bool   // players come by matches
 }
 
-const newUsage = `Usage: tilectl new [-replace dir] <name>
+const newUsage = `Usage: tilectl new [-lobby] [-replace dir] <name>
 
 Writes a small game to the directory <name>: rules of two tiles with a door between them, tests, a page, and a server
-with the settings of production.
+with the settings of production. With -lobby players ask for a match first.
 
 `
 
@@ -45,6 +49,7 @@ func newGame(args []string, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("tilectl new", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	flags.Usage = func() { _, _ = fmt.Fprint(errs, newUsage); flags.PrintDefaults() }
+	flags.BoolVar(&g.Lobby, "lobby", false, "players ask for a match, and come with the seats that they get")
 	flags.StringVar(&g.Replace, "replace", "", "take Tilefence from this `directory`, a clone of its repository")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -98,6 +103,9 @@ func (g *game) write(dir string) (err error) {
 			return err
 		}
 		to := filepath.Join(dir, strings.TrimSuffix(strings.TrimPrefix(path, "newgame/"), ".tmpl"))
+		if path == lobbyFile && !g.Lobby {
+			return nil
+		}
 		if d.IsDir() {
 			return os.Mkdir(to, 0o755)
 		}

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -34,13 +35,14 @@ import (
 // makeGame writes a game that takes Tilefence from this working tree, and returns a function that runs the go command
 // in it. What the game needs is mostly here already; the go.mod files of some modules that only other modules name may
 // have to be fetched.
-func makeGame(t *testing.T) func(args ...string) {
+func makeGame(t *testing.T, options ...string) func(args ...string) {
 	t.Helper()
 	tree, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
 	var out, errs bytes.Buffer
-	status := run(t.Context(), []string{"new", "-replace", tree, "mygame"}, nil, &out, &errs)
+	args := slices.Concat([]string{"new", "-replace", tree}, options, []string{"mygame"})
+	status := run(t.Context(), args, nil, &out, &errs)
 	require.Equal(t, statusOK, status, errs.String())
 	require.Contains(t, out.String(), "go run . -memory")
 	sums, err := os.ReadFile(filepath.Join(tree, "go.sum"))
@@ -50,7 +52,7 @@ func makeGame(t *testing.T) func(args ...string) {
 	return func(args ...string) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "go", args...)
-		cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -buildvcs=false")
+		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod -buildvcs=false")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "go %s\n%s", strings.Join(args, " "), out)
 	}

@@ -31,14 +31,51 @@ new Client(`${host}/view`, [plaza, garden], {
 
 const answered = 25_000; // ms in which a gateway answers an intent, or is gone
 let gateway, intents, number = 0;
-(function connect() {
+{{if .Lobby}}function connect(id) {
+  gateway = new WebSocket(`${host}/intent?player=${player}&ticket=${id}`, "tilefence.intent.v1.json");
+  gateway.onopen = () => say("you have a seat");
+  gateway.onclose = ({ code, reason }) => { // 1008: the seat was not taken in time
+    say(reason || "the gateway is gone");
+    setTimeout(code === 1008 ? follow : connect, 1000, id);
+  };
+{{else}}(function connect() {
   gateway = new WebSocket(`${host}/intent?player=${player}`, "tilefence.intent.v1.json");
   gateway.onclose = ({ reason }) => { say(reason || "the gateway is gone"); setTimeout(connect, 1000); };
-  gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.error?.message ?? (a.why ? `${a.outcome}: ${a.why}` : a.outcome)); };
+{{end}}  gateway.onmessage = ({ data }) => { const a = JSON.parse(data); say(a.error?.message ?? (a.why ? `${a.outcome}: ${a.why}` : a.outcome)); };
   intents = endSilent(gateway, answered);
-})();
+}{{if .Lobby}}
+const ticket = (id) => `/lobby/tickets/${id}?player=${player}`;
+async function find() {
+  const id = crypto.randomUUID();
+  const answer = await fetch(ticket(id), { method: "PUT", body: "{}" });
+  if (!answer.ok) return say(await answer.text());
+  sessionStorage.ticket = id; // a page that is loaded anew goes on with it
+  follow(id);
+}
+async function follow(id) {
+  if ((await fetch(ticket(id))).status === 404) return sessionStorage.removeItem("ticket"); // it ended long ago
+  const changes = new WebSocket(host + ticket(id), "tilefence.ticket.v1");
+  changes.onmessage = ({ data }) => {
+    const t = JSON.parse(data);
+    if (t.state !== "seated") return say(t.why ?? t.state);
+    changes.onclose = null;
+    changes.close();
+    here = t.tile;
+    connect(id);
+  };
+  changes.onclose = ({ code }) => code === 1000 ? sessionStorage.removeItem("ticket") : setTimeout(follow, 1000, id);
+}
+async function leave() {
+  if (sessionStorage.ticket) await fetch(ticket(sessionStorage.ticket), { method: "DELETE" });
+  sessionStorage.removeItem("ticket");
+  location.reload();
+}
+document.querySelector("#find").onclick = () => { if (!sessionStorage.ticket) find(); };
+document.querySelector("#leave").onclick = leave;
+if (sessionStorage.ticket) follow(sessionStorage.ticket);
+{{- else}})();{{end}}
 function ask(body) {
-  if (gateway.readyState !== WebSocket.OPEN) return say("not connected yet");
+  if (gateway{{if .Lobby}}?{{end}}.readyState !== WebSocket.OPEN) return say("not connected yet");
   intents.send(JSON.stringify({ id: String(++number), tile: here, kind: "move", body: btoa(body) }));
 }
 document.querySelector("#score").onclick = () => ask("");
