@@ -94,17 +94,29 @@ func play(t *testing.T, env []string, processes ...[]string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	host := loopback()
-	listen := host + ":8080"
 	end := startGame(ctx, t, host, env, processes)
+	score(ctx, t, host+":8080", "ann")
+	waittest.Until(t, func() bool { // the first process has tiles
+		return strings.Contains(get(ctx, "http://"+host+":9000/metrics"), "tilefence_tilehost_tiles") &&
+			strings.Contains(get(ctx, "http://"+host+":9000/inspect/tiles"), plaza.String())
+	}, 30*time.Second, 50*time.Millisecond)
+	end()
+}
+
+// The tiles of a new game.
+const plaza, garden fence.TileID = 0x85283083fffffff, 0x85283087fffffff
+
+// score asks a gateway for the game's page, lets a player score in the plaza and go through the door, and waits until a
+// watcher sees that.
+func score(ctx context.Context, t *testing.T, gateway, name string) {
 	for path, want := range map[string]string{
 		"/": "<h1>mygame</h1>", "/page.js": "Client", "/relay/client.js": "Client"} {
-		waittest.Until(t, func() bool { return strings.Contains(get(ctx, "http://"+listen+path), want) },
+		waittest.Until(t, func() bool { return strings.Contains(get(ctx, "http://"+gateway+path), want) },
 			30*time.Second, 50*time.Millisecond, path)
 	}
-	const plaza, garden fence.TileID = 0x85283083fffffff, 0x85283087fffffff
 	points := map[fence.TileID]map[string]int{} // that the watcher holds, by tile and player
 	var mu sync.Mutex
-	watcher, err := relayclient.Dial(ctx, "ws://"+listen+"/view", &relayclient.Config{
+	watcher, err := relayclient.Dial(ctx, "ws://"+gateway+"/view", &relayclient.Config{
 		Sync: func(s relayclient.Sync) { // a bridge may begin after the first entries were trimmed
 			mu.Lock()
 			defer mu.Unlock()
@@ -132,7 +144,7 @@ func play(t *testing.T, env []string, processes ...[]string) {
 	require.NoError(t, err)
 	defer func() { _ = watcher.Close() }()
 	require.NoError(t, watcher.Subscribe(ctx, plaza, garden))
-	player, err := gatewayws.Dial(ctx, "ws://"+listen+"/intent?player=ann", nil)
+	player, err := gatewayws.Dial(ctx, "ws://"+gateway+"/intent?player="+name, nil)
 	require.NoError(t, err)
 	defer func() { _ = player.Close() }()
 	for _, body := range []string{"", "door"} {
@@ -144,14 +156,9 @@ func play(t *testing.T, env []string, processes ...[]string) {
 	waittest.Until(t, func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		_, stayed := points[plaza]["ann"]
-		return points[garden]["ann"] > 0 && !stayed
+		_, stayed := points[plaza][name]
+		return points[garden][name] > 0 && !stayed
 	}, 30*time.Second, 20*time.Millisecond, "the watcher does not see who has gone through the door")
-	waittest.Until(t, func() bool { // the first process has tiles
-		return strings.Contains(get(ctx, "http://"+host+":9000/metrics"), "tilefence_tilehost_tiles") &&
-			strings.Contains(get(ctx, "http://"+host+":9000/inspect/tiles"), plaza.String())
-	}, 30*time.Second, 50*time.Millisecond)
-	end()
 }
 
 // startGame starts the processes of a game and waits until all are well. end ends them in their order.

@@ -116,6 +116,11 @@ type Config struct {
 	// DynamoDB-compatible server stays on 127.0.0.1, which all share by default.
 	OwnAddresses bool
 
+	// Host is the address on which all servers listen, of IPv4 or IPv6, such as one that other network
+	// namespaces reach: then PostgreSQL admits its subnet. Empty: 127.0.0.1. Not with OwnAddresses or
+	// Certificates.
+	Host string
+
 	// NoSync lets PostgreSQL commit without waiting for the disk, which makes tests faster. A server that is
 	// killed still loses nothing; a machine that loses power does. Figures of durable writes mean nothing then.
 	NoSync bool
@@ -151,6 +156,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Certificates != nil && c.OwnAddresses {
 		return c, errors.New("devstack: Certificates are not of OwnAddresses")
 	}
+	if c.Host != "" && (c.OwnAddresses || c.Certificates != nil) {
+		return c, errors.New("devstack: Host is not with OwnAddresses or Certificates")
+	}
+	c.Host = cmp.Or(c.Host, defaultHost)
 	if c.Replicas < 0 {
 		return c, fmt.Errorf("devstack: Replicas is %d", c.Replicas)
 	}

@@ -17,16 +17,17 @@ func (s *Stack) startDynamoDB(ctx context.Context, path string) (string, error) 
 		return "", err
 	}
 	processes, err := s.startWithPorts(ctx, func() ([]*Process, error) {
-		port, err := s.ports.pick(sharedHost)
+		port, err := s.ports.pick(s.cfg.Host)
 		if err != nil {
 			return nil, err
 		}
-		addr := hostPort(sharedHost, port)
+		addr := hostPort(s.cfg.Host, port)
+		host, _, _ := strings.Cut(addr, fmt.Sprintf(":%d", port)) // an address of IPv6 in brackets
 		return []*Process{{
 			name: "dynamodb", addr: addr, stack: s,
 			program: program{
 				path:     path,
-				args:     []string{"serve", "--host", sharedHost, "--port", strconv.Itoa(port)},
+				args:     []string{"serve", "--host", host, "--port", strconv.Itoa(port)},
 				dir:      dir,
 				stop:     syscall.SIGTERM,
 				orphaned: syscall.SIGKILL,

@@ -45,7 +45,7 @@ func TestPortsAreFreeAndGivenOnce(t *testing.T) {
 	var ports portPicker
 	seen := make(map[int]bool)
 	for range 200 {
-		port, err := ports.pick(sharedHost, busOffset)
+		port, err := ports.pick(defaultHost, busOffset)
 		require.NoError(t, err)
 		require.False(t, seen[port])
 		seen[port] = true
@@ -56,14 +56,14 @@ func TestPortsAreFreeAndGivenOnce(t *testing.T) {
 
 func TestAPortWithItsBusPortTakenIsNotFree(t *testing.T) {
 	var ports portPicker
-	port, err := ports.pick(sharedHost, busOffset)
+	port, err := ports.pick(defaultHost, busOffset)
 	require.NoError(t, err)
-	require.True(t, allFree(sharedHost, port, []int{busOffset}))
-	listener, err := net.Listen("tcp", hostPort(sharedHost, port+busOffset))
+	require.True(t, allFree(defaultHost, port, []int{busOffset}))
+	listener, err := net.Listen("tcp", hostPort(defaultHost, port+busOffset))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, listener.Close()) }()
-	require.False(t, allFree(sharedHost, port, []int{busOffset}))
-	require.True(t, allFree(sharedHost, port, nil))
+	require.False(t, allFree(defaultHost, port, []int{busOffset}))
+	require.True(t, allFree(defaultHost, port, nil))
 }
 
 func TestMembersAreRead(t *testing.T) {

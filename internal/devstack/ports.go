@@ -24,13 +24,13 @@ type portPicker struct {
 	given map[int]bool
 }
 
-// sharedHost is where servers listen that have no address of their own.
-const sharedHost = "127.0.0.1"
+// defaultHost is where servers listen that are given no address.
+const defaultHost = "127.0.0.1"
 
 // host returns the address for one more server.
 func (s *Stack) host() string {
 	if !s.cfg.OwnAddresses {
-		return sharedHost
+		return s.cfg.Host
 	}
 	return fmt.Sprintf("127.0.1.%d", s.hosts.Add(1))
 }

@@ -98,7 +98,8 @@ func (s *Stack) initdb(ctx context.Context, base program, initdb, data, password
 	return os.Remove(passwordFile)
 }
 
-// admitLoopback lets clients connect from every loopback address; initdb names only one. With certificates, no line
+// admitLoopback lets clients connect from every loopback address, of which initdb names only one, and from the subnet
+// of Config.Host. With certificates, no line
 // admits a client that does not encrypt.
 func (s *Stack) admitLoopback(data string) error {
 	name := filepath.Join(data, "pg_hba.conf")
@@ -109,7 +110,11 @@ func (s *Stack) admitLoopback(data string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString("host all all 127.0.0.0/8 scram-sha-256\n")
+	line := "host all all 127.0.0.0/8 scram-sha-256\n"
+	if s.cfg.Host != defaultHost {
+		line += "host all all samenet scram-sha-256\n"
+	}
+	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())
 }
 

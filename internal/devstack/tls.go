@@ -42,7 +42,7 @@ type tlsProxy struct {
 }
 
 func newTLSProxy(c *tls.Config, server string) (*tlsProxy, error) {
-	l, err := tls.Listen("tcp", hostPort(sharedHost, 0), c)
+	l, err := tls.Listen("tcp", hostPort(defaultHost, 0), c)
 	if err != nil {
 		return nil, err
 	}
