@@ -2,13 +2,13 @@ package gatewayws
 
 import "sync"
 
-// maxIdle is how many goroutines wait for an intent at most. Those that more players need at once end when they are
-// done.
-const maxIdle = 1024
+// maxIdle is how many goroutines wait for an intent at most: more than run at once, since a movement has one only until
+// it is sent. Those that more players need at once end when they are done.
+const maxIdle = 128
 
-// workerPool runs intents, each in a goroutine, which has to wait for the tile's next tick. One that is done waits for
-// the next intent of any client: its stack has grown to what an intent takes, and to grow a new one each time cost a
-// sixth of an intent. The zero workerPool is ready; it keeps no goroutine until hire, and after release.
+// workerPool runs intents, each in a goroutine: an action waits in it for the tile's next tick. One that is done waits
+// for the next intent of any client: its stack has grown to what an intent takes, and to grow a new one each time cost
+// a sixth of an intent. The zero workerPool is ready; it keeps no goroutine until hire, and after release.
 type workerPool struct {
 	mu    sync.Mutex
 	hired bool

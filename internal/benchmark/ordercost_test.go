@@ -4,6 +4,7 @@ package benchmark
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -39,18 +40,19 @@ const envOrders = "TILEFENCE_BENCH_ORDERS"
 
 // The load of BenchmarkOrderCost.
 const (
-	orderPlayers = 2000
+	orderPlayers = 4000
 	orderTime    = 10 * time.Second
-	orderEvery   = time.Second            // of each player
-	orderTick    = 100 * time.Millisecond // of the tile server
-	orderBody    = 24                     // bytes
+	orderEvery   = 1250 * time.Millisecond // of each player
+	orderTick    = 100 * time.Millisecond  // of the tile server
+	orderBody    = 24                      // bytes
 	orderTiles   = 37
 )
 
-// BenchmarkOrderCost is what an order costs a gateway: 2,000 players on sockets of their own give a movement a second
-// each, and a tile server answers those of a tick together. bare is a process that reads the same frames and writes
-// answers of as many bytes. x-bare is the gateway's processor time an order over that of bare, idle-KiB and playing-KiB
-// its memory a player, without what it has before the first one connects.
+// BenchmarkOrderCost is what an order costs a gateway: 4,000 players on sockets of their own give a movement each
+// 1.25 s, and a tile server answers those of a tick together. bare is a process that reads the same frames and writes
+// answers of as many bytes. x-bare is the gateway's processor time an order over that of bare, of those that are
+// answered: on a machine that is busy otherwise it may refuse some. idle-KiB and playing-KiB are its memory a player,
+// without what it has before the first one connects.
 func BenchmarkOrderCost(b *testing.B) {
 	contact := serveTick(b)
 	for b.Loop() {
@@ -58,6 +60,7 @@ func BenchmarkOrderCost(b *testing.B) {
 		b.ReportMetric(bare.micros, "bare-us")
 		b.ReportMetric(gateway.micros, "gateway-us")
 		b.ReportMetric(gateway.micros/bare.micros, "x-bare")
+		b.ReportMetric(gateway.answered, "answered")
 		b.ReportMetric(bare.idle, "bare-idle-KiB")
 		b.ReportMetric(gateway.idle, "idle-KiB")
 		b.ReportMetric(gateway.playing, "playing-KiB")
@@ -66,7 +69,7 @@ func BenchmarkOrderCost(b *testing.B) {
 }
 
 // orderCost is what a server has used.
-type orderCost struct{ micros, idle, playing float64 }
+type orderCost struct{ micros, idle, playing, answered float64 }
 
 // giveOrders has players give orders to a server.
 func giveOrders(b *testing.B, contact string) orderCost {
@@ -113,20 +116,21 @@ func giveOrders(b *testing.B, contact string) orderCost {
 	playing := usage(b, addr)
 	time.Sleep(2 * orderTick)
 	ended := usage(b, addr)
-	require.GreaterOrEqual(b, answered.Load(), int64(given)*99/100, "orders answered, of %d", given)
+	done := answered.Load()
+	require.NotZero(b, done)
 	for _, player := range players {
 		player.Close()
 	}
 	reading.Wait()
 	kib := func(u usedBy) float64 { return float64(u.Memory-before.Memory) / 1024 / orderPlayers }
-	return orderCost{micros: float64((ended.CPU - begun.CPU).Nanoseconds()) / 1000 / float64(given),
-		idle: kib(idle), playing: kib(playing)}
+	return orderCost{micros: float64((ended.CPU - begun.CPU).Nanoseconds()) / 1000 / float64(done),
+		idle: kib(idle), playing: kib(playing), answered: float64(done) / float64(given)}
 }
 
+// orderFrame is an order as clients write it.
 func orderFrame(n int) []byte {
-	b, _ := json.Marshal(map[string]any{"id": fmt.Sprint(n), "tile": fmt.Sprint(1 + n%orderTiles), "kind": "move",
-		"body": make([]byte, orderBody)}) // it holds nothing that JSON cannot
-	return b
+	return fmt.Appendf(nil, `{"id":"%d","tile":"%s","kind":"move","body":"%s","within":3000}`, n,
+		fence.TileID(1+n%orderTiles), base64.StdEncoding.EncodeToString(make([]byte, orderBody)))
 }
 
 // usedBy is what a server has used.
