@@ -103,7 +103,7 @@ func giveOrders(b *testing.B, contact string) orderCost {
 	play := func(d time.Duration) (given int) {
 		for began := time.Now(); time.Since(began) < d; time.Sleep(time.Millisecond) {
 			for ; given < int(int64(time.Since(began))*orderPlayers/int64(orderEvery)); given++ {
-				require.NoError(b, players[given%orderPlayers].Send(true, orderFrame(given)))
+				require.NoError(b, players[given%orderPlayers].Send(true, orderFrame(given)), "tile server %q", contact)
 			}
 		}
 		return given
@@ -235,7 +235,7 @@ func bareOrders() http.Handler {
 		go func() { // so that the server's buffers are freed
 			defer func() { _ = conn.Close() }()
 			for {
-				if _, _, err := conn.Next(); err != nil || conn.Send(time.Second, answer) != nil {
+				if _, _, err := conn.Next(); err != nil || conn.Send(time.Minute, answer) != nil {
 					return
 				}
 			}
