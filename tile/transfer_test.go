@@ -28,8 +28,9 @@ type port struct {
 	ships  map[string]int // by name: the ports that it has been to
 	berths int            // how many there are, those of ships under way included; 0: any number
 
-	poison string // the ship with which Play panics
-	refuse bool   // every arrival
+	poison string              // the ship with which Play panics
+	refuse bool                // every arrival
+	back   func(reason string) // called for each ship that Play is given back; nil: nothing is
 }
 
 type sailing struct {
@@ -91,6 +92,9 @@ func (p *port) Play(_ fence.Tick, in tile.Inputs) (out tile.Outputs) {
 	for _, r := range in.Returns {
 		if r.Entity == p.poison {
 			panic("poison: " + p.poison)
+		}
+		if p.back != nil {
+			p.back(r.Reason)
 		}
 		say(sailing{Back: r.Entity, Visits: visits(r.Payload)})
 		here[r.Entity] = 0
@@ -425,13 +429,18 @@ func TestNothingIsSaidThatMayBeLost(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, s.census(), "it is under way")
 		assert.Zero(t, s.presented.Load(), "and was not presented")
+		_, err = s.order(1, sailing{Born: "nina"})
+		require.NoError(t, err)
+		o, err := s.order(1, sailing{Gone: "nina", To: 2})
+		require.NoError(t, err)
+		assert.Equal(t, stream.Fizzled, o.Outcome, "the border is closed")
 		s.loses(func() (bool, bool) { // from now on, what tile 2 decides is not confirmed
 			store.behind.Store(true)
 			return false, false
 		})
 		store.behind.Store(false)
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, map[string][]fence.TileID{"argo": {2}}, s.census())
+		assert.Equal(t, map[string][]fence.TileID{"argo": {2}, "nina": {1}}, s.census())
 		assert.Equal(t, 1, s.owner(1).Status().UnderWay, "the answer may be lost, so nothing is settled")
 		s.loses(func() (bool, bool) { return false, false })
 		store.behind.Store(false)

@@ -3,6 +3,8 @@ package tile_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,9 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/tilefence/tilefence/checkpoint"
 	"github.com/tilefence/tilefence/checkpoint/memcheckpoint"
 	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/fence/memfence"
+	"github.com/tilefence/tilefence/internal/seed"
 	"github.com/tilefence/tilefence/stream"
 	"github.com/tilefence/tilefence/tile"
 )
@@ -165,6 +169,11 @@ func (s *durableSea) loseAll(ids ...fence.TileID) {
 	for _, id := range ids {
 		s.kill(id)
 	}
+	s.lose(ids...)
+}
+
+// lose loses all that coordination has.
+func (s *durableSea) lose(ids ...fence.TileID) {
 	for _, id := range ids {
 		s.sea.store.Update(id, func(m *memfence.State) { *m = memfence.State{} })
 	}
@@ -220,13 +229,97 @@ func TestAShipIsInOnePortWhateverTheJournalsHave(t *testing.T) {
 	}
 }
 
+// All of coordination is lost, and the durable store is set back to what it had at one instant, any one, while no process
+// runs. What a tile told another was in the store before it was told, so the instant has both or neither.
+func TestADurableStoreMayGoBackAsAWhole(t *testing.T) {
+	for _, n := range seed.Many(t, 3) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(n, 3))
+			s, all := newDurableSea(t), []fence.TileID{1, 2, 3}
+			cfg := tile.Config{Durability: tile.WriteBehind, SnapshotEvery: 10}
+			const ships = 9
+			var one sync.Mutex
+			intN := func(n int) int {
+				one.Lock()
+				defer one.Unlock()
+				return r.IntN(n)
+			}
+			for _, id := range all {
+				s.open(id, &port{}, cfg)
+			}
+			for i := range ships {
+				_, err := s.order(1, sailing{Born: fmt.Sprint(i)})
+				require.NoError(t, err)
+			}
+			time.Sleep(time.Second) // the journal has their births; from now on it is slow, before it acts and after
+			s.set(func(_ context.Context, op string, _ bool) error {
+				if op == "append" {
+					time.Sleep(time.Duration(intN(1500)) * time.Millisecond)
+				}
+				return nil
+			})
+			var then checkpoint.Backend
+			for at, crossed := intN(60), 0; then == nil || crossed < 30; at-- {
+				if name, from := fmt.Sprint(intN(ships)), s.census(); len(from[name]) == 1 {
+					to := all[intN(len(all))]
+					o, err := s.order(from[name][0], sailing{Gone: name, To: uint64(to)})
+					require.NoError(t, err)
+					if o.Outcome == stream.Applied {
+						crossed++
+					}
+				}
+				time.Sleep(time.Duration(intN(300)) * time.Millisecond)
+				if at <= 0 && then == nil {
+					then = s.as(all...)
+				}
+			}
+			for _, id := range all {
+				s.kill(id)
+				<-s.owner(id).done
+			}
+			s.lose(all...)
+			s.Backend = then
+			for _, id := range all {
+				s.open(id, &port{}, cfg)
+			}
+			time.Sleep(30 * time.Second)
+			found := s.census()
+			assert.Len(t, found, ships, "seed %d", n)
+			for name, at := range found {
+				assert.Len(t, at, 1, "seed %d: %s", n, name)
+			}
+			s.drainAll()
+		})
+	}
+}
+
+// as is a durable store that has what this one has now.
+func (s *durableSea) as(ids ...fence.TileID) checkpoint.Backend {
+	synctest.Wait()
+	c, ctx := memcheckpoint.New(), s.t.Context()
+	for _, id := range ids {
+		snap, _, err := s.Get(ctx, id)
+		require.NoError(s.t, err)
+		tail, err := s.Backend.Tail(ctx, id, snap.Seq)
+		require.NoError(s.t, err)
+		require.NoError(s.t, c.Base(ctx, id, snap))
+		for _, e := range tail {
+			require.NoError(s.t, c.Seal(ctx, id, e.Epoch))
+			require.NoError(s.t, c.Append(ctx, id, e))
+		}
+	}
+	return c
+}
+
 // A tile with a journal and one without promise different things to what crosses between them.
 func TestABorderBetweenTwoClassesIsClosed(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newDurableSea(t)
-			s.open(1, &port{}, tile.Config{Durability: tile.WriteBehind, MixedBorders: allowed})
-			s.open(2, &port{}, tile.Config{MixedBorders: allowed})
+			cfg := tile.Config{MixedBorders: allowed, TickInterval: 50 * time.Millisecond}
+			s.open(2, &port{}, cfg)
+			cfg.Durability = tile.WriteBehind
+			s.open(1, &port{}, cfg)
 			for from := range fence.TileID(2) {
 				name := fmt.Sprint(from)
 				_, err := s.order(from+1, sailing{Born: name})
@@ -234,7 +327,7 @@ func TestABorderBetweenTwoClassesIsClosed(t *testing.T) {
 				_, err = s.order(from+1, sailing{Gone: name, To: uint64(2 - from)})
 				require.NoError(t, err)
 			}
-			time.Sleep(5 * time.Second)
+			time.Sleep(time.Second) // less than a tile that does not answer is given
 			if allowed {
 				assert.Equal(t, map[string][]fence.TileID{"0": {2}, "1": {1}}, s.census())
 			} else {
