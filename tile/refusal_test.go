@@ -17,7 +17,7 @@ import (
 
 // Three ports are full, and each of their ships tries again and again to sail to the next one. Each is refused there
 // and comes home, and nothing waits for another. Now and then an owner is killed or superseded, and the rules of the
-// next one fail with a ship: if it comes from another port, it is refused for that; if it comes home, it is parked until
+// next one fail with a ship. One that comes from another port is refused for that. One that comes home is parked until
 // other rules take it.
 func TestPortsThatAreFullRefuseEachOther(t *testing.T) {
 	for _, n := range seed.Many(t, 3) {

@@ -229,8 +229,8 @@ func TestAShipIsInOnePortWhateverTheJournalsHave(t *testing.T) {
 	}
 }
 
-// All of coordination is lost, and the durable store is set back to what it had at one instant, any one, while no process
-// runs. What a tile told another was in the store before it was told, so the instant has both or neither.
+// All of coordination is lost, and the durable store is set back to what it had at one instant, any one, while no
+// process runs. What a tile told another was in the store before it was told, so the instant has both or neither.
 func TestADurableStoreMayGoBackAsAWhole(t *testing.T) {
 	for _, n := range seed.Many(t, 3) {
 		synctest.Test(t, func(t *testing.T) {

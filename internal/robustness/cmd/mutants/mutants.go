@@ -328,7 +328,8 @@ var mutants = []mutant{
 	{"a tile answers what it has not decided", "what crosses a border is spoken of when every replica has it",
 		"tile/border.go", "		_, joins := c.Fresh(p.After, p.Transfers)\n",
 		"		_, joins := c.Fresh(p.After, p.Transfers)\n		if n := len(p.Transfers); n > 0 {\n" +
-			"			return Answer{Mark: p.Transfers[n-1].ID}, nil\n		}\n", []detector{ships, refusals, travellers}},
+			"			return Answer{Mark: p.Transfers[n-1].ID}, nil\n		}\n",
+		[]detector{ships, refusals, travellers}},
 	{"a mark is forgotten with the refusals", "a mark is a part of the tile's state, and nothing expires", state,
 		"	if !d.Mark.IsZero() {\n", "	if !d.Mark.IsZero() || !d.Forget.IsZero() {\n",
 		[]detector{seam, transferUnits, travellers}},
