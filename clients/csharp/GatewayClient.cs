@@ -72,15 +72,17 @@ namespace Tilefence
             };
         }
 
-        /// <summary>Sends a movement; with a move ID, which the player uses for no other, until its outcome is known.</summary>
-        public void Move(string tile, byte[] body, Action<Answer> done, string move = "")
+        /// <summary>Sends a movement; with a move ID, which the player uses for no other, until its outcome is known. The player
+        /// needs the answer within so many milliseconds, or whenever it comes if that is 0: a late gateway does not begin it
+        /// after that.</summary>
+        public void Move(string tile, byte[] body, Action<Answer> done, string move = "", int within = 0)
         {
             if (move == "" && Connection.Now < held)
             {
                 done(new Answer { Error = "overloaded", Message = "the gateway has asked to wait" });
                 return;
             }
-            Ask("move", move != "", done, Field("tile", tile) + Field("move", move) + Field("body", Convert.ToBase64String(body)));
+            Ask("move", move != "", done, Field("tile", tile) + Field("move", move) + (within > 0 ? ",\"within\":" + within : "") + Field("body", Convert.ToBase64String(body)));
         }
 
         /// <summary>Sends an action. Its ID, 1 to 64 bytes, is a new one for each.</summary>

@@ -43,33 +43,15 @@ import (
 const envNode = "TILEFENCE_BENCH_NODE"
 
 func TestMain(m *testing.M) {
-	if text, is := os.LookupEnv(envNode); is {
-		if err := serveNode(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, serve := range map[string]func(string) error{envNode: serveNode, envPart: servePart,
+		envFerries: serveFerries, envOrders: serveOrders, envGateway: serveGateway} {
+		if text, is := os.LookupEnv(variable); is {
+			if err := serve(text); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
-	}
-	if text, is := os.LookupEnv(envPart); is {
-		if err := servePart(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	if text, is := os.LookupEnv(envFerries); is {
-		if err := serveFerries(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
-	if text, is := os.LookupEnv(envOrders); is {
-		if err := serveOrders(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
 	}
 	os.Exit(m.Run())
 }

@@ -48,7 +48,7 @@ export declare class Gateway {
   /** Connects, and again whenever the connection is lost, until close. */
   connect(): Promise<void>;
   /** Sends a movement: once, or, with a move ID, until its outcome is known. */
-  move(tile: string | undefined, body: Uint8Array, options?: { move?: string }): Promise<Answer>;
+  move(tile: string | undefined, body: Uint8Array, options?: { move?: string; within?: number }): Promise<Answer>;
   /** Sends an action until its outcome is known. The ID is a new one for each. */
   act(tile: string, action: { action: string; asset?: string; cost?: number; body: Uint8Array }): Promise<Answer>;
   /** Asks for the outcome of an action that this player has sent before. */

@@ -54,11 +54,14 @@ export class Gateway {
     this.ended = false;
   }
 
-  /** Sends a movement. With a move ID, 1 to 64 bytes of the player's, it happens once, and is sent again like an action. */
-  move(tile, body, { move } = {}) {
+  /**
+   * Sends a movement. With a move ID, 1 to 64 bytes of the player's, it happens once, and is sent again like an action.
+   * within is for how many ms the player needs the answer: a gateway that is late does not begin it after that.
+   */
+  move(tile, body, { move, within } = {}) {
     const left = this.#held - Date.now();
     if (left > 0 && move === undefined) return Promise.resolve({ error: overloaded(left) });
-    return this.#ask({ tile, kind: "move", move, body: base64(body) }, move !== undefined);
+    return this.#ask({ tile, kind: "move", move, within, body: base64(body) }, move !== undefined);
   }
 
   /** Sends an action. The ID, 1 to 64 bytes, is a new one for each action. */

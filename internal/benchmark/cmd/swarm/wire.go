@@ -147,12 +147,14 @@ func fields(b []byte, field func(n protowire.Number, x uint64, bytes []byte) err
 	return nil
 }
 
-// appendIntent writes an intent as the gateway reads it. An action is a card; without one it is a move.
+// appendIntent writes an intent as the gateway reads it. An action is a card; without one it is a move, which the
+// gateway need not begin when its player has given it up.
 func appendIntent(dst []byte, id int, tile fence.TileID, action string, body []byte) []byte {
 	dst = strconv.AppendInt(append(dst, `{"id":"`...), int64(id), 10)
 	dst = append(append(dst, `","tile":"`...), tile.String()...)
 	if action == "" {
-		dst = append(dst, `","kind":"move"`...)
+		dst = append(dst, `","kind":"move","within":`...)
+		dst = strconv.AppendInt(dst, orderTimeout.Milliseconds(), 10)
 	} else {
 		dst = append(append(append(dst, `","kind":"act","action":"`...), action...), '"')
 	}

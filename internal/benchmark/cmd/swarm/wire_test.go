@@ -57,7 +57,7 @@ func TestDecodeViewAgreesWithTheSchema(t *testing.T) {
 }
 
 func TestAppendIntent(t *testing.T) {
-	require.JSONEq(t, `{"id":"7","tile":"85283083fffffff","kind":"move","body":"AAE="}`,
+	require.JSONEq(t, `{"id":"7","tile":"85283083fffffff","kind":"move","within":3000,"body":"AAE="}`,
 		string(appendIntent(nil, 7, 0x85283083fffffff, "", []byte{0, 1})))
 	require.JSONEq(t, `{"id":"8","tile":"1","kind":"act","action":"A","body":""}`,
 		string(appendIntent(nil, 8, 1, "A", nil)))
