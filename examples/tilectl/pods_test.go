@@ -153,7 +153,9 @@ func newCluster(ctx context.Context, t *testing.T, network netip.Prefix) *podClu
 }
 
 // service is where the pods that have a port are reached.
-func (c *podCluster) service(port string) string { return net.JoinHostPort(c.network.Addr().String(), port) }
+func (c *podCluster) service(port string) string {
+	return net.JoinHostPort(c.network.Addr().String(), port)
+}
 
 // translate passes connections on to the pods of a component, one after another. A pod that does not answer is passed
 // over, as one that is not ready.
