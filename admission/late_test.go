@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/tilefence/tilefence/admission"
+	"github.com/tilefence/tilefence/fence"
 	"github.com/tilefence/tilefence/stream"
 )
 
@@ -173,5 +174,33 @@ func TestCallsForAnActionUnderWayShareItsAnswer(t *testing.T) {
 		all.Wait()
 		assert.Equal(t, 1, r.world.applied["x"])
 		assert.Equal(t, admission.Amount(1), r.balance("ann"))
+	})
+}
+
+// hungStore answers no settlement before its caller leaves.
+type hungStore struct{ admission.Store }
+
+func (hungStore) Settle(ctx context.Context, _ admission.Settlement) (admission.Artifact, error) {
+	<-ctx.Done()
+	return admission.Artifact{}, ctx.Err()
+}
+
+// What is owed and finds no place is no rate of a player's: the error says that the store was not asked.
+func TestWhatIsOwedIsNotBelowARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ledger, err := admission.New(hungStore{newRig(t, nil).store}, nil)
+		require.NoError(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		errs := make(chan error, 4096+32+1)
+		for i := range cap(errs) {
+			go func() {
+				_, err := ledger.Resolve(ctx, fmt.Sprint(i), stream.Applied)
+				errs <- err
+			}()
+		}
+		err = <-errs // of the one that is more than may wait
+		require.ErrorIs(t, err, fence.ErrNotApplied)
+		require.NotErrorIs(t, err, admission.ErrLimited)
+		leave()
 	})
 }

@@ -41,12 +41,13 @@ const (
 )
 
 // turn waits until the store may be called, and says how to end that. limit is whose call it is, and the error if the
-// store has too much to do; if ctx ends first, the error is a *fence.StoreError.
+// store has too much to do. What is owed is not below a rate of anybody's: for that, and if ctx ends first, the error
+// is a *fence.StoreError.
 func (l *AdmissionLedger) turn(ctx context.Context, class overload.Class, op string, limit LimitError) (
 	done func(), err error,
 ) {
 	err = l.calls.Enter(ctx, overload.Request{Holder: limit.Actor, Class: class})
-	if late, ok := errors.AsType[*overload.RefusedError](err); ok {
+	if late, ok := errors.AsType[*overload.RefusedError](err); ok && class != overload.Owed {
 		limit.Scope, limit.RetryAfter = ScopeLedger, late.After
 		return nil, &limit
 	}
